@@ -59,7 +59,7 @@ func Uninstall(ctx context.Context, opts Options) error {
 			return err
 		}
 	}
-	if err := action.Remove(ctx, kube.CoreV1().ConfigMaps(opts.Config.Namespace)); err != nil {
+	if err := action.RemoveLog(ctx, kube.CoreV1().ConfigMaps(opts.Config.Namespace)); err != nil {
 		return err
 	}
 	if err := secretstore.Remove(ctx, kube.CoreV1().Secrets(opts.Config.Namespace), sharing.StoreName); err != nil {

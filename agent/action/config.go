@@ -26,13 +26,13 @@ const (
 	releaseWorkers = 2
 	// requestTimeout is longer than an API server takes for a request by itself.
 	requestTimeout = 90 * time.Second
-	// firstPause and longestPause are between tries.
-	firstPause   = 100 * time.Millisecond
-	longestPause = 30 * time.Second
-	// resetPause is the shortest time between two resets of what the cluster serves.
-	resetPause = 10 * time.Second
-	// maxHeld is how many bytes the objects of all results may have that are published.
-	maxHeld = 64 << 20
+	// minBackoff and maxBackoff are between tries.
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 30 * time.Second
+	// minRefreshInterval is the shortest time between two resets of what the cluster serves.
+	minRefreshInterval = 10 * time.Second
+	// maxTotalSize is how many bytes the objects of all results may have that are published.
+	maxTotalSize = 64 << 20
 	// maxTries is how often an action is tried, over some 30 seconds, that the API server
 	// answers with an error of its own.
 	maxTries = 9

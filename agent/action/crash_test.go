@@ -150,7 +150,7 @@ var crashes = map[string]crash{
 	},
 }
 
-func TestWhatACrashLeavesIsSettledAndNeverDoneTwice(t *testing.T) {
+func TestCrashIsRecoveredAndNothingDoneTwice(t *testing.T) {
 	for name, tc := range crashes {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestWhatACrashLeavesIsSettledAndNeverDoneTwice(t *testing.T) {
 					next := r.start(t, nil)
 					next.send(t, version(t, tc.action, 1))
 					synctest.Wait()
-					if got := causeOf(next.result(t)); got != tc.refused {
+					if got := causeIn(next.result(t)); got != tc.refused {
 						t.Errorf("%s: %+v, want cause %q", tc.reason, next.result(t).Refusal, tc.refused)
 					}
 					next.stop()
@@ -188,7 +188,7 @@ func TestWhatACrashLeavesIsSettledAndNeverDoneTwice(t *testing.T) {
 	}
 }
 
-func causeOf(r wire.ActionResult) wire.Cause {
+func causeIn(r wire.ActionResult) wire.Cause {
 	if r.Refusal == nil {
 		return ""
 	}
@@ -212,7 +212,7 @@ func dataOf(s *apiServer) map[string]any {
 	return data
 }
 
-func TestADeletionThatIsUnderWayIsNotMadeAgain(t *testing.T) {
+func TestPendingDeletionIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		held := settings(nil)
@@ -234,8 +234,8 @@ func TestADeletionThatIsUnderWayIsNotMadeAgain(t *testing.T) {
 	})
 }
 
-// TestFaults breaks one request of an action, whose process lives on.
-func TestFaults(t *testing.T) {
+// TestFaultsOfAPIServer breaks one request of an action, whose process lives on.
+func TestFaultsOfAPIServer(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		verb    wire.Verb
@@ -282,7 +282,7 @@ func TestFaults(t *testing.T) {
 				p := r.start(t, tc.fault)
 				p.send(t, version(t, a, 1))
 				time.Sleep(time.Minute)
-				if got := causeOf(p.result(t)); got != tc.refused {
+				if got := causeIn(p.result(t)); got != tc.refused {
 					t.Errorf("%s: %+v, want cause %q", tc.reason, p.result(t).Refusal, tc.refused)
 				}
 				if got := r.server.writes("/api/v1/namespaces/app"); len(got) != tc.tries {
@@ -298,7 +298,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestAnEntryOfAnotherProcessIsSettled(t *testing.T) {
+func TestEntryOfOtherProcessIsResolved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		// Its lease has just ended.
@@ -306,7 +306,7 @@ func TestAnEntryOfAnotherProcessIsSettled(t *testing.T) {
 			if method == "POST" && path == entriesPath && r.server.objects[entryPath(1)] == nil {
 				r.server.store(entryPath(1), &unstructured.Unstructured{Object: map[string]any{
 					"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "action-" + actionUID + "-1"},
-					"data": map[string]any{entryField: `{"verb":"Create","resource":{"Version":"v1","Resource":"configmaps"},"namespace":"app","name":"settings","process":"another"}`},
+					"data": map[string]any{entryKey: `{"verb":"Create","resource":{"Version":"v1","Resource":"configmaps"},"namespace":"app","name":"settings","process":"another"}`},
 				}})
 			}
 			return nil
@@ -314,27 +314,27 @@ func TestAnEntryOfAnotherProcessIsSettled(t *testing.T) {
 		p := r.start(t, nil)
 		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		time.Sleep(time.Minute)
-		if got := causeOf(p.result(t)); got != wire.CauseUnknown || r.server.object(settingsPath) != nil {
+		if got := causeIn(p.result(t)); got != wire.CauseUnknown || r.server.object(settingsPath) != nil {
 			t.Errorf("cause %q, and the object is %v", got, r.server.object(settingsPath))
 		}
 	})
 }
 
-func TestAGeneratedNameIsThatOfTheEntry(t *testing.T) {
+func TestGeneratedNameIsThatOfEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		p := r.start(t, &fault{method: "POST", path: entriesPath, after: true})
 		p.send(t, version(t, action(wire.VerbCreate, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"x-","namespace":"app"}}`), 1))
 		time.Sleep(time.Minute)
 		name, _, _ := unstructured.NestedString(decode(t, p.result(t)), "metadata", "name")
-		recorded, _, _ := unstructured.NestedString(r.server.object(entryPath(1)).Object, "data", entryField)
+		recorded, _, _ := unstructured.NestedString(r.server.object(entryPath(1)).Object, "data", entryKey)
 		if !strings.Contains(recorded, `"name":"`+name+`"`) {
 			t.Errorf("the object is named %q, the ledger has %s", name, recorded)
 		}
 	})
 }
 
-func TestACreationWhoseSecondCopyCannotBeSettledAtOnceIsSettledLater(t *testing.T) {
+func TestDuplicateCreateIsResolvedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.server.refuse = r.sentTwice
@@ -349,13 +349,13 @@ func TestACreationWhoseSecondCopyCannotBeSettledAtOnceIsSettledLater(t *testing.
 func (r *rig) sentTwice(method, path string) *metav1.Status {
 	if method == "POST" && path == "/api/v1/namespaces/app/configmaps" && r.server.objects[settingsPath] == nil {
 		ours := &unstructured.Unstructured{Object: settings(nil)}
-		ours.SetAnnotations(map[string]string{Mark: actionUID + "/1"})
+		ours.SetAnnotations(map[string]string{Annotation: actionUID + "/1"})
 		r.server.store(settingsPath, ours)
 	}
 	return nil
 }
 
-func TestARequestWithoutAnAnswerEnds(t *testing.T) {
+func TestUnansweredRequestTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		cfg := r.config(nil)
@@ -376,7 +376,7 @@ func TestARequestWithoutAnAnswerEnds(t *testing.T) {
 	})
 }
 
-func TestAWarningOfBeforeACrashIsInTheResult(t *testing.T) {
+func TestWarningSurvivesCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		const web = `{"apiVersion":"extensions/v1beta1","kind":"Deployment","metadata":{"name":"web","namespace":"app"},"spec":{"template":{"metadata":{"labels":{"app":"web"}}}}}`
@@ -393,7 +393,7 @@ func TestAWarningOfBeforeACrashIsInTheResult(t *testing.T) {
 	})
 }
 
-func TestACreationWithoutAnAnswerIsNotRepeatedWhenTheLookAfterItIsNotSent(t *testing.T) {
+func TestUnansweredCreateIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		cfg := r.config(nil)
@@ -414,7 +414,7 @@ func TestACreationWithoutAnAnswerIsNotRepeatedWhenTheLookAfterItIsNotSent(t *tes
 		p := startEngine(t, cfg)
 		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		time.Sleep(time.Minute)
-		if got := causeOf(p.result(t)); got != wire.CauseUnknown {
+		if got := causeIn(p.result(t)); got != wire.CauseUnknown {
 			t.Errorf("cause %q, want that the outcome is unknown", got)
 		}
 		if got := r.server.writes("/api/v1/namespaces/app"); len(got) > 0 {

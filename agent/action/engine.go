@@ -26,7 +26,7 @@ type Engine struct {
 	mirror *resource.Mirror
 	// queues are that of actions on objects and that of actions of Helm, which take long.
 	queues [2]workqueue.TypedRateLimitingInterface[string]
-	ledger *ledger
+	log    *actionLog
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -36,11 +36,11 @@ type Engine struct {
 	entries  map[string]struct{}
 	// sizes are the bytes of the objects in the published results, by key; held is their
 	// sum.
-	sizes map[string]int
-	held  int
-	reset time.Time // see relearn
-	// releasing is how many actions of Helm are not answered.
-	releasing int
+	sizes       map[string]int
+	totalSize   int
+	refreshedAt time.Time // see relearn
+	// openReleases is how many actions of Helm are not answered.
+	openReleases int
 }
 
 // New returns an engine without actions, which makes no request before Run.
@@ -53,10 +53,10 @@ func New(cfg Config) (*Engine, error) {
 		requests: map[string]*request{}, entries: map[string]struct{}{}, sizes: map[string]int{},
 	}
 	for i := range e.queues {
-		e.queues[i] = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause))
+		e.queues[i] = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff))
 	}
-	e.ledger = newLedger(cfg, e.wanted)
-	e.mirror = resource.NewMirror(wire.KindAction, resource.Receiver{Put: e.put, Delete: e.withdraw, Synced: e.synced})
+	e.log = newActionLog(cfg, e.isWanted)
+	e.mirror = resource.NewMirror(wire.KindAction, resource.Receiver{Put: e.putAction, Delete: e.deleteAction, Synced: e.setSynced})
 	return e, nil
 }
 
@@ -70,11 +70,11 @@ func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
 // An engine runs once.
 func (e *Engine) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() { e.ledger.run(ctx) })
-	for l, most := range map[lane]int{objects: workers, releases: releaseWorkers} {
+	running.Go(func() { e.log.run(ctx) })
+	for l, most := range map[queueKind]int{objectQueue: workers, releaseQueue: releaseWorkers} {
 		for range most {
 			running.Go(func() {
-				for e.work(ctx, l) {
+				for e.processNext(ctx, l) {
 				}
 			})
 		}
@@ -92,57 +92,57 @@ func (e *Engine) shutDown() {
 	}
 }
 
-func (e *Engine) put(version resource.Resource) {
-	r := readRequest(version)
+func (e *Engine) putAction(version resource.Resource) {
+	r := decodeRequest(version)
 	e.mu.Lock()
-	e.drop(r.key)
+	e.removeRequest(r.key)
 	e.requests[r.key], e.entries[r.entryName()] = &r, struct{}{}
 	waits := false
-	if r.lane() == releases {
-		e.releasing++
-		waits = e.releasing > releaseWorkers
+	if r.queue() == releaseQueue {
+		e.openReleases++
+		waits = e.openReleases > releaseWorkers
 	}
 	e.mu.Unlock()
 	if waits {
 		e.reportProgress(&r, "waiting for other releases of this cluster")
 	}
-	queue := e.queues[r.lane()]
+	queue := e.queues[r.queue()]
 	queue.Forget(r.key) // the tries of the version before are not its own
 	queue.Add(r.key)
 }
 
-func (e *Engine) withdraw(key string) {
+func (e *Engine) deleteAction(key string) {
 	e.mu.Lock()
-	e.drop(key)
+	e.removeRequest(key)
 	e.mu.Unlock()
 	for _, queue := range e.queues {
 		queue.Add(key) // a worker that is at it publishes first
 	}
 }
 
-// drop forgets what the hub wanted under a key; e.mu is held.
-func (e *Engine) drop(key string) {
+// removeRequest forgets what the hub wanted under a key; e.mu is held.
+func (e *Engine) removeRequest(key string) {
 	if r, ok := e.requests[key]; ok {
-		e.finish(r)
+		e.finishRelease(r)
 		delete(e.requests, key)
 		delete(e.entries, r.entryName())
 	}
 }
 
-// finish counts an action of Helm no more; e.mu is held.
-func (e *Engine) finish(r *request) {
-	if r.lane() == releases {
-		e.releasing--
+// finishRelease counts an action of Helm no more; e.mu is held.
+func (e *Engine) finishRelease(r *request) {
+	if r.queue() == releaseQueue {
+		e.openReleases--
 	}
 }
 
-func (e *Engine) synced() {
+func (e *Engine) setSynced() {
 	e.source.Complete()
-	e.ledger.sync()
+	e.log.setSynced()
 }
 
-// wanted reports whether the hub wants the action of an entry.
-func (e *Engine) wanted(entryName string) bool {
+// isWanted reports whether the hub wants the action of an entry.
+func (e *Engine) isWanted(entryName string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, ok := e.entries[entryName]
@@ -156,9 +156,9 @@ func (e *Engine) request(key string) *request {
 	return e.requests[key]
 }
 
-// work executes the next action of a lane. A queue hands no key to two workers at once; a
+// processNext executes the next action of a lane. A queue hands no key to two workers at once; a
 // version of another lane waits for nobody, and what is said of an earlier one is dropped.
-func (e *Engine) work(ctx context.Context, l lane) bool {
+func (e *Engine) processNext(ctx context.Context, l queueKind) bool {
 	queue := e.queues[l]
 	key, shutdown := queue.Get()
 	if shutdown {
@@ -166,7 +166,7 @@ func (e *Engine) work(ctx context.Context, l lane) bool {
 	}
 	defer queue.Done(key)
 	err := e.process(ctx, key, l)
-	var unread *unreadError
+	var unread *staleDiscoveryError
 	switch {
 	case err == nil:
 		queue.Forget(key)
@@ -181,38 +181,38 @@ func (e *Engine) work(ctx context.Context, l lane) bool {
 }
 
 // process brings one action to its result. After an error it is to be tried again.
-func (e *Engine) process(ctx context.Context, key string, l lane) error {
+func (e *Engine) process(ctx context.Context, key string, l queueKind) error {
 	r := e.request(key)
 	switch {
 	case r == nil:
-		e.retract(key)
+		e.unpublish(key)
 		return nil
-	case r.answered, r.lane() != l: // a try that was put off before this version came
+	case r.answered, r.queue() != l: // a try that was put off before this version came
 		return nil
 	case r.invalid != nil:
 		return e.publish(r, wire.ActionResult{Refusal: wire.Refuse(wire.CauseTarget, "", r.invalid.Error())})
 	}
-	result, err := e.bring(ctx, r)
+	result, err := e.run(ctx, r)
 	if err != nil {
 		return err
 	}
 	return e.publish(r, result)
 }
 
-// bring brings an action to its outcome. After an error it is to be tried again.
-func (e *Engine) bring(ctx context.Context, r *request) (wire.ActionResult, error) {
-	if r.lane() == releases {
-		return e.release(ctx, r)
+// run brings an action to its outcome. After an error it is to be tried again.
+func (e *Engine) run(ctx context.Context, r *request) (wire.ActionResult, error) {
+	if r.queue() == releaseQueue {
+		return e.executeRelease(ctx, r)
 	}
 	return e.execute(ctx, *r)
 }
 
-// retract takes back what was published under a key that is not wanted.
-func (e *Engine) retract(key string) {
+// unpublish takes back what was published under a key that is not wanted.
+func (e *Engine) unpublish(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.requests[key] == nil {
-		e.account(key, 0)
+		e.reserveSize(key, 0)
 		e.source.Delete(key)
 	}
 }
@@ -225,7 +225,7 @@ func (e *Engine) publish(r *request, result wire.ActionResult) error {
 	if e.requests[r.key] != r {
 		return nil
 	}
-	if !e.account(r.key, len(result.Result)) {
+	if !e.reserveSize(r.key, len(result.Result)) {
 		result.Result, result.Omitted = nil, true
 	}
 	body, err := json.Marshal(result)
@@ -236,41 +236,43 @@ func (e *Engine) publish(r *request, result wire.ActionResult) error {
 		return fmt.Errorf("publish result of action %s: %w", r.key, err)
 	}
 	if result.Progress == "" {
-		e.finish(r)
+		e.finishRelease(r)
 		e.requests[r.key] = &request{key: r.key, uid: r.uid, generation: r.generation, answered: true}
 	}
 	return nil
 }
 
-// account takes the bytes of an object in place of what the key has, false if there is no
+// reserveSize takes the bytes of an object in place of what the key has, false if there is no
 // room for them. Results stay in memory for as long as the hub wants their actions. e.mu
 // is held.
-func (e *Engine) account(key string, size int) bool {
-	e.held -= e.sizes[key]
+func (e *Engine) reserveSize(key string, size int) bool {
+	e.totalSize -= e.sizes[key]
 	delete(e.sizes, key)
-	if size == 0 || e.held+size > maxHeld {
+	if size == 0 || e.totalSize+size > maxTotalSize {
 		return size == 0
 	}
 	e.sizes[key] = size
-	e.held += size
+	e.totalSize += size
 	return true
 }
 
-// persistent reports whether an API server goes on answering with an error of its own.
-func (e *Engine) persistent(r request, err error) bool {
-	return apierrors.IsInternalError(err) && e.exhausted(r)
+// isPersistent reports whether an API server goes on answering with an error of its own.
+func (e *Engine) isPersistent(r request, err error) bool {
+	return apierrors.IsInternalError(err) && e.triesExhausted(r)
 }
 
-// exhausted reports whether an action was tried often enough.
-func (e *Engine) exhausted(r request) bool { return e.queues[r.lane()].NumRequeues(r.key) >= maxTries }
+// triesExhausted reports whether an action was tried often enough.
+func (e *Engine) triesExhausted(r request) bool {
+	return e.queues[r.queue()].NumRequeues(r.key) >= maxTries
+}
 
-// relearn has what the cluster serves read anew, because a path of it is not served. It
+// refreshDiscovery has what the cluster serves read anew, because a path of it is not served. It
 // does nothing if that was so a moment ago, for a requester may cause it.
-func (e *Engine) relearn() {
+func (e *Engine) refreshDiscovery() {
 	e.mu.Lock()
-	recent := !e.reset.IsZero() && time.Since(e.reset) < resetPause
+	recent := !e.refreshedAt.IsZero() && time.Since(e.refreshedAt) < minRefreshInterval
 	if !recent {
-		e.reset = time.Now()
+		e.refreshedAt = time.Now()
 	}
 	e.mu.Unlock()
 	if !recent {
@@ -278,20 +280,20 @@ func (e *Engine) relearn() {
 	}
 }
 
-// unreadError says that a resource may be one that is served since the cluster was read.
-type unreadError struct {
+// staleDiscoveryError says that a resource may be one that is served since the cluster was read.
+type staleDiscoveryError struct {
 	cause      error
 	retryAfter time.Duration
 }
 
-func (e *unreadError) Error() string { return e.cause.Error() }
+func (e *staleDiscoveryError) Error() string { return e.cause.Error() }
 
-// unread returns an unreadError if what the cluster serves was read before the request
+// checkStale returns an staleDiscoveryError if what the cluster serves was read before the request
 // came.
-func unread(r request, err error) error {
+func checkStale(r request, err error) error {
 	var none *mapping.NoMatchError
-	if errors.As(err, &none) && none.Read.Before(r.received) {
-		return &unreadError{cause: err, retryAfter: none.RetryAfter}
+	if errors.As(err, &none) && none.ReadAt.Before(r.received) {
+		return &staleDiscoveryError{cause: err, retryAfter: none.RetryAfter}
 	}
 	return err
 }

@@ -21,13 +21,13 @@ import (
 
 func hasSuffix(err error, suffix string) bool { return strings.HasSuffix(err.Error(), suffix) }
 
-func TestAnEngineNeedsItsParts(t *testing.T) {
+func TestNewRequiresConfig(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("it was made of nothing")
 	}
 }
 
-func TestAnEngineWithoutActionsAsksNothingButItsLedger(t *testing.T) {
+func TestEngineWithoutActionsReadsOnlyItsLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		p := r.start(t, nil)
@@ -46,7 +46,7 @@ func TestAnEngineWithoutActionsAsksNothingButItsLedger(t *testing.T) {
 	})
 }
 
-func TestAnActionIsExecutedOncePerGeneration(t *testing.T) {
+func TestActionIsExecutedOncePerGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.server.put(settingsPath, settings(nil))
@@ -79,7 +79,7 @@ func TestAnActionIsExecutedOncePerGeneration(t *testing.T) {
 	})
 }
 
-func TestAResultGoesWithItsAction(t *testing.T) {
+func TestResultIsRemovedWithAction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		p := r.start(t, nil)
@@ -102,7 +102,7 @@ func TestAResultGoesWithItsAction(t *testing.T) {
 	})
 }
 
-func TestOneActionPerKeyAndSixteenInAll(t *testing.T) {
+func TestActionsAreExecutedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		running, most, release := 0, 0, make(chan struct{})
@@ -153,7 +153,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestAnActionEndsWithTheLeaseAndNotWithTheTunnel(t *testing.T) {
+func TestActionEndsWithLeaseNotTunnel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		entered, ended := make(chan struct{}), make(chan struct{})
@@ -179,9 +179,9 @@ func TestAnActionEndsWithTheLeaseAndNotWithTheTunnel(t *testing.T) {
 			defer close(stopped)
 			_ = e.Run(ctx)
 		}()
-		e.put(version(t, action(wire.VerbCreate, settingsTemplate), 1))
+		e.putAction(version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		<-entered
-		e.withdraw(actionKey)
+		e.deleteAction(actionKey)
 		synctest.Wait()
 		select {
 		case <-ended:
@@ -197,7 +197,7 @@ func TestAnActionEndsWithTheLeaseAndNotWithTheTunnel(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoActionIsRefused(t *testing.T) {
+func TestInvalidActionIsRefused(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*resource.Resource)
@@ -217,7 +217,7 @@ func TestWhatIsNoActionIsRefused(t *testing.T) {
 				tc.change(&v)
 				p.send(t, v)
 				synctest.Wait()
-				if got := causeOf(p.result(t)); got != wire.CauseTarget {
+				if got := causeIn(p.result(t)); got != wire.CauseTarget {
 					t.Errorf("%s: cause %q", tc.reason, got)
 				}
 				if len(r.server.done) > 0 {
@@ -228,7 +228,7 @@ func TestWhatIsNoActionIsRefused(t *testing.T) {
 	}
 }
 
-func TestARequesterThatIsLetInNoMoreGetsTheOutcomeWithoutTheObject(t *testing.T) {
+func TestRevokedRequesterGetsOutcomeWithoutObject(t *testing.T) {
 	r := newRig()
 	decode(t, r.execute(t, action(wire.VerbCreate, settingsTemplate)))
 	locked := action(wire.VerbCreate, settingsTemplate)
@@ -242,7 +242,7 @@ func TestARequesterThatIsLetInNoMoreGetsTheOutcomeWithoutTheObject(t *testing.T)
 	}
 }
 
-func TestARequesterThatIsLetInNoMoreCannotHaveAnOutcomeSettled(t *testing.T) {
+func TestRevokedRequesterGetsUnknownOutcome(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		user   string
@@ -265,7 +265,7 @@ func TestARequesterThatIsLetInNoMoreCannotHaveAnOutcomeSettled(t *testing.T) {
 				again.Requester.User = tc.user
 				next.send(t, version(t, again, 1))
 				synctest.Wait()
-				if got := causeOf(next.result(t)); got != wire.CauseUnknown {
+				if got := causeIn(next.result(t)); got != wire.CauseUnknown {
 					t.Errorf("%s: cause %q", tc.reason, got)
 				}
 			})
@@ -285,7 +285,7 @@ func (s slowReset) Reset() {
 	<-s.end
 }
 
-func TestSyncDoesNotWaitForTheClusterToBeReadAnew(t *testing.T) {
+func TestSyncDoesNotWaitForDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := newRig().config(nil)
 		slow := slowReset{Resources: cfg.Resources, begun: make(chan struct{}), end: make(chan struct{})}
@@ -298,16 +298,16 @@ func TestSyncDoesNotWaitForTheClusterToBeReadAnew(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			e.relearn()
+			e.refreshDiscovery()
 		}()
 		<-slow.begun
-		e.put(version(t, action(wire.VerbCreate, settingsTemplate), 1))
+		e.putAction(version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		close(slow.end)
 		<-ended
 	})
 }
 
-func TestWhatIsAnsweredIsNotTriedAgain(t *testing.T) {
+func TestAnsweredActionIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		if _, err := r.resources.Resource(wire.Target{Resource: "gadgets"}); err == nil {
@@ -336,7 +336,7 @@ func TestWhatIsAnsweredIsNotTriedAgain(t *testing.T) {
 	})
 }
 
-func TestWhatIsAnsweredTakesNoMemoryButItsResult(t *testing.T) {
+func TestAnsweredActionKeepsOnlyResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		p := r.start(t, nil)
@@ -345,28 +345,28 @@ func TestWhatIsAnsweredTakesNoMemoryButItsResult(t *testing.T) {
 		if template := p.engine.request(actionKey).action.Template; template != nil {
 			t.Errorf("the template is kept: %s", template)
 		}
-		if n := len(p.result(t).Result); n == 0 || n != p.engine.held {
-			t.Errorf("%d bytes are accounted for, the result has %d", p.engine.held, n)
+		if n := len(p.result(t).Result); n == 0 || n != p.engine.totalSize {
+			t.Errorf("%d bytes are accounted for, the result has %d", p.engine.totalSize, n)
 		}
 		p.actions.Delete(actionKey)
 		synctest.Wait()
-		if p.engine.held != 0 || len(p.engine.sizes)+len(p.engine.requests)+len(p.engine.entries) != 0 {
-			t.Errorf("of an action that was withdrawn there are %d bytes, %v, %v, %v", p.engine.held, p.engine.sizes, p.engine.requests, p.engine.entries)
+		if p.engine.totalSize != 0 || len(p.engine.sizes)+len(p.engine.requests)+len(p.engine.entries) != 0 {
+			t.Errorf("of an action that was withdrawn there are %d bytes, %v, %v, %v", p.engine.totalSize, p.engine.sizes, p.engine.requests, p.engine.entries)
 		}
 	})
 }
 
-func TestResultsBeyondTheLimitLeaveOutTheirObjects(t *testing.T) {
+func TestResultsBeyondLimitOmitObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		p := r.start(t, nil)
-		p.engine.account("others", maxHeld-10)
+		p.engine.reserveSize("others", maxTotalSize-10)
 		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		synctest.Wait()
 		if result := p.result(t); result.Refusal != nil || result.Result != nil || !result.Omitted {
 			t.Errorf("%+v, want one without its object", result)
 		}
-		p.engine.withdraw("others")
+		p.engine.deleteAction("others")
 		smaller := action(wire.VerbCreate, settingsTemplate)
 		smaller.MaxBytes--
 		p.send(t, version(t, smaller, 1))

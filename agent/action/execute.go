@@ -17,25 +17,25 @@ import (
 // execute brings an action to its outcome: by performing it, or by what the ledger says.
 // After an error it is to be tried again.
 func (e *Engine) execute(ctx context.Context, r request) (wire.ActionResult, error) {
-	known, err := e.ledger.find(ctx, r)
+	known, err := e.log.getEntry(ctx, r)
 	switch {
 	case err != nil:
 		return wire.ActionResult{}, err
 	case known == nil:
-		return e.begin(ctx, r)
+		return e.executeNew(ctx, r)
 	case known.Ended != nil:
-		return e.recall(ctx, r, known), nil
+		return e.recordedResult(ctx, r, known), nil
 	default:
 		return e.resume(ctx, r, known)
 	}
 }
 
-// begin executes an action that the ledger does not have. A refusal before anything is
+// executeNew executes an action that the ledger does not have. A refusal before anything is
 // written is recorded nowhere: the next try may end in another way, and is the first.
-func (e *Engine) begin(ctx context.Context, r request) (wire.ActionResult, error) {
+func (e *Engine) executeNew(ctx context.Context, r request) (wire.ActionResult, error) {
 	p, err := e.prepare(ctx, r)
-	if unserved(err) {
-		e.relearn() // the version that was found may be no more
+	if isNotServed(err) {
+		e.refreshDiscovery() // the version that was found may be no more
 		p, err = e.prepare(ctx, r)
 	}
 	if err != nil {
@@ -45,22 +45,22 @@ func (e *Engine) begin(ctx context.Context, r request) (wire.ActionResult, error
 		return wire.ActionResult{}, err
 	}
 	p.entry.Warnings = p.warnings.get()
-	if err := e.ledger.start(ctx, r, p.entry); err != nil {
+	if err := e.log.createEntry(ctx, r, p.entry); err != nil {
 		return wire.ActionResult{}, err
 	}
 	obj, err := e.perform(ctx, p)
-	return e.conclude(ctx, p, obj, err)
+	return e.recordOutcome(ctx, p, obj, err)
 }
 
 // prepare plans an action, and reads what is there where something has to be. The plan is
 // never nil.
 func (e *Engine) prepare(ctx context.Context, r request) (*plan, error) {
-	p, err := e.draft(r)
+	p, err := e.buildPlan(r)
 	if err == nil {
 		err = e.connect(p)
 	}
 	if err == nil && r.action.Verb != wire.VerbCreate {
-		_, err = p.read(ctx)
+		_, err = p.readObject(ctx)
 	}
 	return p, err
 }
@@ -68,16 +68,16 @@ func (e *Engine) prepare(ctx context.Context, r request) (*plan, error) {
 // refuse returns nil if an error, of a time when nothing was written yet, is worth another
 // try.
 func (e *Engine) refuse(r request, err error) *wire.Refusal {
-	if e.persistent(r, err) {
+	if e.isPersistent(r, err) {
 		return wire.Refuse(wire.CauseRequest, metav1.StatusReasonInternalError, err.Error())
 	}
 	return refusalOf(err)
 }
 
-// recall publishes an outcome again, with the object as it is now. What the requester
+// recordedResult publishes an outcome again, with the object as it is now. What the requester
 // cannot read, or not at once, is left out.
-func (e *Engine) recall(ctx context.Context, r request, known *entry) wire.ActionResult {
-	p := planOf(r, known)
+func (e *Engine) recordedResult(ctx context.Context, r request, known *logEntry) wire.ActionResult {
+	p := newPlan(r, known)
 	if known.Refusal != nil || r.action.Verb == wire.VerbDelete || e.connect(p) != nil {
 		return p.result(nil, known.Refusal)
 	}
@@ -89,41 +89,41 @@ func (e *Engine) recall(ctx context.Context, r request, known *entry) wire.Actio
 }
 
 // resume goes on with an action that was started and has no outcome in the ledger.
-func (e *Engine) resume(ctx context.Context, r request, known *entry) (wire.ActionResult, error) {
-	progress := e.ledger.progress(known)
+func (e *Engine) resume(ctx context.Context, r request, known *logEntry) (wire.ActionResult, error) {
+	progress := e.log.progress(known)
 	if progress.concluded {
-		return e.record(ctx, planOf(r, known), nil, progress.refusal)
+		return e.record(ctx, newPlan(r, known), nil, progress.refusal)
 	}
-	p, planned := e.restore(r, known)
+	p, planned := e.restorePlan(r, known)
 	if planned != nil && refusalOf(planned) == nil {
 		return wire.ActionResult{}, planned
 	}
 	if !progress.performed && planned != nil { // nothing was written
-		return e.conclude(ctx, p, nil, planned)
+		return e.recordOutcome(ctx, p, nil, planned)
 	}
 	err := e.connect(p)
 	if progress.performed {
 		if err != nil { // the requester is let in no more
-			return e.conclude(ctx, p, nil, fmt.Errorf("%w: %w", errUnknown, err))
+			return e.recordOutcome(ctx, p, nil, fmt.Errorf("%w: %w", errUnknown, err))
 		}
-		obj, err := e.settle(ctx, p)
-		return e.conclude(ctx, p, obj, err)
+		obj, err := e.determineOutcome(ctx, p)
+		return e.recordOutcome(ctx, p, obj, err)
 	}
 	if err != nil {
-		return e.conclude(ctx, p, nil, err)
+		return e.recordOutcome(ctx, p, nil, err)
 	}
-	e.ledger.performs(known)
+	e.log.setPerformed(known)
 	obj, err := e.perform(ctx, p)
-	return e.conclude(ctx, p, obj, err)
+	return e.recordOutcome(ctx, p, obj, err)
 }
 
-// restore plans anew what an entry records. The plan has no object if that fails.
-func (e *Engine) restore(r request, known *entry) (*plan, error) {
-	p := planOf(r, known)
+// restorePlan plans anew what an entry records. The plan has no object if that fails.
+func (e *Engine) restorePlan(r request, known *logEntry) (*plan, error) {
+	p := newPlan(r, known)
 	if r.action.Verb == wire.VerbDelete {
 		return p, nil
 	}
-	drafted, err := e.draft(r)
+	drafted, err := e.buildPlan(r)
 	if err != nil {
 		return p, err
 	}
@@ -133,19 +133,19 @@ func (e *Engine) restore(r request, known *entry) (*plan, error) {
 	return p, nil
 }
 
-// conclude records the outcome that an object or an error is.
-func (e *Engine) conclude(ctx context.Context, p *plan, obj *unstructured.Unstructured, err error) (wire.ActionResult, error) {
-	if unserved(err) {
-		e.relearn()
+// recordOutcome records the outcome that an object or an error is.
+func (e *Engine) recordOutcome(ctx context.Context, p *plan, obj *unstructured.Unstructured, err error) (wire.ActionResult, error) {
+	if isNotServed(err) {
+		e.refreshDiscovery()
 	}
-	if e.persistent(p.request, err) {
-		err = abandoned(err)
+	if e.isPersistent(p.request, err) {
+		err = asUnknown(err)
 	}
 	refusal := refusalOf(err)
 	if err != nil && refusal == nil {
 		// An undecided error may be of the look after a write that was sent.
-		if unsent(err) && !errors.Is(err, errUndecided) {
-			e.ledger.unsent(p.entry)
+		if isUnsent(err) && !errors.Is(err, errUndecided) {
+			e.log.setUnsent(p.entry)
 		}
 		return wire.ActionResult{}, err
 	}
@@ -154,11 +154,11 @@ func (e *Engine) conclude(ctx context.Context, p *plan, obj *unstructured.Unstru
 
 func (e *Engine) record(ctx context.Context, p *plan, obj *unstructured.Unstructured, refusal *wire.Refusal) (wire.ActionResult, error) {
 	p.entry.Warnings = p.warnings.get()
-	if err := e.ledger.end(ctx, p.entry, refusal); err != nil {
+	if err := e.log.finishEntry(ctx, p.entry, refusal); err != nil {
 		return wire.ActionResult{}, err
 	}
 	if obj == nil {
-		return e.recall(ctx, p.request, p.entry), nil
+		return e.recordedResult(ctx, p.request, p.entry), nil
 	}
 	return p.result(obj, refusal), nil
 }

@@ -41,7 +41,7 @@ func FuzzAction(f *testing.F) {
 			t.Errorf("writes are %v, want one at most", got)
 		}
 		second := resultOf(t, r, body)
-		if causeOf(second) != causeOf(first) {
+		if causeIn(second) != causeIn(first) {
 			t.Errorf("%+v, and then %+v", first.Refusal, second.Refusal)
 		}
 	})
@@ -58,7 +58,7 @@ func resultOf(t *testing.T, r *rig, body []byte) wire.ActionResult {
 	}
 	defer e.shutDown()
 	v := resource.Resource{Key: actionKey, UID: actionUID, Generation: 1, Body: body}
-	e.put(v)
+	e.putAction(v)
 	request := e.request(actionKey)
 	if request.invalid != nil {
 		return wire.ActionResult{Refusal: wire.Refuse(wire.CauseTarget, "", request.invalid.Error())}
@@ -95,11 +95,11 @@ func FuzzLegacy(f *testing.F) {
 		if update {
 			verb = wire.VerbUpdate
 		}
-		in, err := readTemplate(template)
+		in, err := decodeTemplate(template)
 		if err != nil {
 			return
 		}
-		s, ok := successors[in.GroupVersionKind()]
+		s, ok := replacements[in.GroupVersionKind()]
 		if !ok {
 			return
 		}
@@ -111,7 +111,7 @@ func FuzzLegacy(f *testing.F) {
 		if diff := cmp.Diff(in.Object["metadata"], out.Object["metadata"]); diff != "" {
 			t.Errorf("metadata (-want +got):\n%s", diff)
 		}
-		if _, ok := successors[out.GroupVersionKind()]; ok {
+		if _, ok := replacements[out.GroupVersionKind()]; ok {
 			t.Errorf("%s is an old version, too", out.GroupVersionKind())
 		}
 		again := &unstructured.Unstructured{}

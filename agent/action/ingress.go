@@ -21,7 +21,7 @@ func convertIngress(obj *unstructured.Unstructured, _ wire.Verb) bool {
 			return false
 		}
 	}
-	rules, ok := listOf(spec["rules"])
+	rules, ok := asList(spec["rules"])
 	for _, rule := range rules {
 		ok = ok && convertRule(rule)
 	}
@@ -37,7 +37,7 @@ func convertRule(rule any) bool {
 	if !ok {
 		return fields["http"] == nil
 	}
-	paths, ok := listOf(http["paths"])
+	paths, ok := asList(http["paths"])
 	for _, path := range paths {
 		ok = ok && convertPath(path)
 	}
@@ -82,8 +82,8 @@ func convertBackend(backend any) (any, bool) {
 	return map[string]any{"service": service}, true
 }
 
-// listOf returns a list, empty where there is none, and false for what is none.
-func listOf(value any) ([]any, bool) {
+// asList returns a list, empty where there is none, and false for what is none.
+func asList(value any) ([]any, bool) {
 	list, ok := value.([]any)
 	return list, ok || value == nil
 }

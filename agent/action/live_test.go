@@ -120,7 +120,7 @@ func (r *liveRig) template(name, data string) wire.Action {
 	return a
 }
 
-func TestLiveAnObjectIsCreatedUpdatedAndDeletedOnce(t *testing.T) {
+func TestLiveActionsOnObject(t *testing.T) {
 	r := newLiveRig(t)
 	create := r.template("settings", `"a":"1"`)
 	decode(t, r.execute(t, "create", 1, create))
@@ -141,7 +141,7 @@ func TestLiveAnObjectIsCreatedUpdatedAndDeletedOnce(t *testing.T) {
 	update.Verb = wire.VerbUpdate
 	decode(t, r.execute(t, "update", 1, update))
 	updated := r.configMap(t, "settings")
-	if updated.Data["a"] != "3" || updated.Data["b"] != "2" || updated.Labels["theirs"] != "yes" || !strings.HasSuffix(updated.Annotations[Mark], "-update/1") {
+	if updated.Data["a"] != "3" || updated.Data["b"] != "2" || updated.Labels["theirs"] != "yes" || !strings.HasSuffix(updated.Annotations[Annotation], "-update/1") {
 		t.Errorf("%v %v %v", updated.Data, updated.Labels, updated.Annotations)
 	}
 	decode(t, r.execute(t, "update", 1, update))
@@ -160,7 +160,7 @@ func TestLiveAnObjectIsCreatedUpdatedAndDeletedOnce(t *testing.T) {
 	}
 }
 
-func TestLiveAPatchOfAnOldVersionIsRefused(t *testing.T) {
+func TestLiveOutdatedPatchIsRefused(t *testing.T) {
 	r := newLiveRig(t)
 	for _, web := range []string{
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"a":"1"}}`,
@@ -175,7 +175,7 @@ func TestLiveAPatchOfAnOldVersionIsRefused(t *testing.T) {
 		}
 		decode(t, r.execute(t, kind, 1, a))
 		a.Verb = wire.VerbUpdate
-		p, err := e.draft(readRequest(version(t, a, 1)))
+		p, err := e.buildPlan(decodeRequest(version(t, a, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestLiveAPatchOfAnOldVersionIsRefused(t *testing.T) {
 	}
 }
 
-func TestLiveAnUpdateLeavesOtherItemsOfAList(t *testing.T) {
+func TestLiveUpdateMergesLists(t *testing.T) {
 	r := newLiveRig(t)
 	const web = `{"apiVersion":"%s","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":0,%s"template":{%s"spec":{"containers":[%s]}}}}`
 	create := action(wire.VerbCreate, fmt.Sprintf(web, "extensions/v1beta1", "", `"metadata":{"labels":{"app":"web"}},`, `{"name":"web","image":"web:1"},{"name":"sidecar","image":"proxy:1"}`))
@@ -212,7 +212,7 @@ func TestLiveAnUpdateLeavesOtherItemsOfAList(t *testing.T) {
 	}
 }
 
-func TestLiveRightsAreThoseOfTheRequester(t *testing.T) {
+func TestLiveActionHasRightsOfRequester(t *testing.T) {
 	r := newLiveRig(t)
 	foreign := r.template("settings", `"a":"1"`)
 	foreign.Requester.User = "bob-" + r.namespace
@@ -239,7 +239,7 @@ func TestLiveSecretsAreMasked(t *testing.T) {
 	}
 }
 
-func TestLiveAnActionThatWasInterruptedIsSettled(t *testing.T) {
+func TestLiveInterruptedActionIsResolved(t *testing.T) {
 	r := newLiveRig(t)
 	a := r.template("settings", `"a":"1"`)
 	v := version(t, a, 1)
@@ -250,9 +250,9 @@ func TestLiveAnActionThatWasInterruptedIsSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.shutDown()
-	p, err := e.prepare(t.Context(), readRequest(v))
+	p, err := e.prepare(t.Context(), decodeRequest(v))
 	if err == nil {
-		err = e.ledger.start(t.Context(), p.request, p.entry)
+		err = e.log.createEntry(t.Context(), p.request, p.entry)
 	}
 	if err == nil {
 		_, err = e.perform(t.Context(), p)
@@ -265,13 +265,13 @@ func TestLiveAnActionThatWasInterruptedIsSettled(t *testing.T) {
 	b := r.template("others", `"a":"1"`)
 	v = version(t, b, 1)
 	v.UID = r.uid + "-before"
-	if p, err = e.prepare(context.WithoutCancel(t.Context()), readRequest(v)); err == nil {
-		err = e.ledger.start(t.Context(), p.request, p.entry)
+	if p, err = e.prepare(context.WithoutCancel(t.Context()), decodeRequest(v)); err == nil {
+		err = e.log.createEntry(t.Context(), p.request, p.entry)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := causeOf(r.execute(t, "before", 1, b)); got != wire.CauseUnknown {
+	if got := causeIn(r.execute(t, "before", 1, b)); got != wire.CauseUnknown {
 		t.Errorf("cause %q", got)
 	}
 }

@@ -34,7 +34,7 @@ func (e *Engine) perform(ctx context.Context, p *plan) (*unstructured.Unstructur
 	case wire.VerbUpdate:
 		return e.update(ctx, p)
 	default:
-		return nil, p.remove(ctx)
+		return nil, p.deleteObject(ctx)
 	}
 }
 
@@ -42,10 +42,10 @@ func (e *Engine) perform(ctx context.Context, p *plan) (*unstructured.Unstructur
 // AlreadyExists: a client may have sent the request twice.
 func (e *Engine) create(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
 	obj, err := p.objects.Create(ctx, p.object, metav1.CreateOptions{FieldManager: fieldManager})
-	if err == nil || unsent(err) || refusalOf(err) != nil && !apierrors.IsAlreadyExists(err) {
+	if err == nil || isUnsent(err) || refusalOf(err) != nil && !apierrors.IsAlreadyExists(err) {
 		return obj, err
 	}
-	settled, unsettled := e.settle(ctx, p)
+	settled, unsettled := e.determineOutcome(ctx, p)
 	switch {
 	case unsettled == nil:
 		return settled, nil
@@ -63,16 +63,16 @@ func (e *Engine) update(ctx context.Context, p *plan) (*unstructured.Unstructure
 	for conflicts := 0; ; conflicts++ {
 		obj, err := p.patch(ctx)
 		if !apierrors.IsConflict(err) || conflicts == maxConflicts {
-			return obj, decided(err)
+			return obj, asUndecided(err)
 		}
-		obj, err = p.read(ctx)
+		obj, err = p.readObject(ctx)
 		if err != nil {
-			return nil, decided(err)
+			return nil, asUndecided(err)
 		}
-		if p.marked(obj) {
+		if p.isWrittenBy(obj) {
 			return obj, nil // a client may have sent the patch twice
 		}
-		if err := e.ledger.update(ctx, p.entry); err != nil {
+		if err := e.log.updateEntry(ctx, p.entry); err != nil {
 			return nil, fmt.Errorf("%w: %w", errUndecided, err)
 		}
 	}
@@ -102,7 +102,7 @@ func (p *plan) patch(ctx context.Context) (*unstructured.Unstructured, error) {
 // it, the values of a Secret included.
 func (p *plan) maskPatch(err error) error {
 	var status *apierrors.StatusError
-	if p.request.action.Secrets == wire.SecretsShown || !secret.Is(p.entry.Resource) || !errors.As(err, &status) {
+	if p.request.action.Secrets == wire.SecretsShown || !secret.IsSecret(p.entry.Resource) || !errors.As(err, &status) {
 		return err
 	}
 	details := status.Status().Details
@@ -112,20 +112,20 @@ func (p *plan) maskPatch(err error) error {
 	return apierrors.NewBadRequest("the template cannot be read as a Secret")
 }
 
-// remove deletes the very object that was found.
-func (p *plan) remove(ctx context.Context) error {
+// deleteObject deletes the very object that was found.
+func (p *plan) deleteObject(ctx context.Context) error {
 	background := metav1.DeletePropagationBackground
 	err := p.objects.Delete(ctx, p.entry.Name, metav1.DeleteOptions{
 		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &p.entry.UID},
 	})
-	if apierrors.IsNotFound(err) && !unserved(err) || apierrors.IsConflict(err) {
+	if apierrors.IsNotFound(err) && !isNotServed(err) || apierrors.IsConflict(err) {
 		return nil // somebody else was faster: that object is gone, or going
 	}
-	return decided(err)
+	return asUndecided(err)
 }
 
-// decided marks an error that leaves open whether the action was performed.
-func decided(err error) error {
+// asUndecided marks an error that leaves open whether the action was performed.
+func asUndecided(err error) error {
 	if err == nil || refusalOf(err) != nil {
 		return err
 	}

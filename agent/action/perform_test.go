@@ -21,7 +21,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestACreatedObjectIsTheResult(t *testing.T) {
+func TestResultHasCreatedObject(t *testing.T) {
 	r := newRig()
 	got := decode(t, r.execute(t, action(wire.VerbCreate, settingsTemplate)))
 	live := r.server.object(settingsPath)
@@ -29,7 +29,7 @@ func TestACreatedObjectIsTheResult(t *testing.T) {
 	if diff := cmp.Diff(live.Object, got); diff != "" {
 		t.Errorf("the result is not the object of the cluster without managed fields (-want +got):\n%s", diff)
 	}
-	if mark := live.GetAnnotations()[Mark]; mark != actionUID+"/1" {
+	if mark := live.GetAnnotations()[Annotation]; mark != actionUID+"/1" {
 		t.Errorf("the mark is %q", mark)
 	}
 	if diff := cmp.Diff([]string{"POST /api/v1/namespaces/app/configmaps as alice"}, r.server.writes("/api/v1/namespaces/app")); diff != "" {
@@ -37,7 +37,7 @@ func TestACreatedObjectIsTheResult(t *testing.T) {
 	}
 }
 
-func TestTheTargetsNamespaceGoesBeforeTheTemplates(t *testing.T) {
+func TestTargetNamespaceOverridesTemplate(t *testing.T) {
 	r := newRig()
 	a := action(wire.VerbCreate, settingsTemplate)
 	a.Target.Namespace = "other"
@@ -47,7 +47,7 @@ func TestTheTargetsNamespaceGoesBeforeTheTemplates(t *testing.T) {
 	}
 }
 
-func TestAKindWithoutNamespacesNeedsNone(t *testing.T) {
+func TestClusterScopedKindNeedsNoNamespace(t *testing.T) {
 	r := newRig()
 	a := action(wire.VerbCreate, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"app","namespace":"x"}}`)
 	a.Target.Namespace = "y"
@@ -57,7 +57,7 @@ func TestAKindWithoutNamespacesNeedsNone(t *testing.T) {
 	}
 }
 
-func TestANameIsGeneratedBeforeTheObject(t *testing.T) {
+func TestNameIsGeneratedBeforeCreate(t *testing.T) {
 	r := newRig()
 	long := strings.Repeat("a", 62) + "-"
 	synctest.Test(t, func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestANameIsGeneratedBeforeTheObject(t *testing.T) {
 	})
 }
 
-// TestRefusals has actions that cannot be done.
-func TestRefusals(t *testing.T) {
+// TestActionRefusals has actions that cannot be done.
+func TestActionRefusals(t *testing.T) {
 	limited := action(wire.VerbCreate, settingsTemplate)
 	limited.Requester.User = "nobody"
 	cases := map[string]struct {
@@ -179,7 +179,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAnUpdateKeepsWhatOthersOwn(t *testing.T) {
+func TestUpdateKeepsFieldsOfOthers(t *testing.T) {
 	const web = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"app"},
 		"spec":{"template":{"spec":{"containers":[{"name":"web","image":"web:2"}]}}}}`
 	container := func(name, image string) any { return map[string]any{"name": name, "image": image} }
@@ -199,7 +199,7 @@ func TestAnUpdateKeepsWhatOthersOwn(t *testing.T) {
 		"metadata": map[string]any{
 			"name": "web", "namespace": "app", "uid": "uid-1", "resourceVersion": "3", // the ledger's entry is the second write
 
-			"labels": map[string]any{"theirs": "yes"}, "annotations": map[string]any{"a": "b", Mark: actionUID + "/1"},
+			"labels": map[string]any{"theirs": "yes"}, "annotations": map[string]any{"a": "b", Annotation: actionUID + "/1"},
 		},
 		"spec": map[string]any{
 			"replicas": float64(3),
@@ -212,7 +212,7 @@ func TestAnUpdateKeepsWhatOthersOwn(t *testing.T) {
 	}
 }
 
-func TestACustomResourceIsMergedAsJSON(t *testing.T) {
+func TestCustomResourceGetsJSONMergePatch(t *testing.T) {
 	r := newRig()
 	r.server.put(widgetPath, map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "app"},
@@ -224,7 +224,7 @@ func TestACustomResourceIsMergedAsJSON(t *testing.T) {
 	}
 }
 
-func TestAServerThatMergesNoListsGetsAJSONPatch(t *testing.T) {
+func TestUpdateFallsBackToJSONMergePatch(t *testing.T) {
 	r := newRig()
 	r.server.put(settingsPath, settings(map[string]any{"theirs": "2"}))
 	r.server.refuse = refuseOnce("PATCH", settingsPath, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType)
@@ -234,7 +234,7 @@ func TestAServerThatMergesNoListsGetsAJSONPatch(t *testing.T) {
 	}
 }
 
-func TestAnUpdateThatMeetsAnotherIsMadeAnew(t *testing.T) {
+func TestUpdateIsRepeatedAfterConflict(t *testing.T) {
 	r := newRig()
 	r.server.put(settingsPath, settings(map[string]any{"theirs": "1"}))
 	times := 0
@@ -251,12 +251,12 @@ func TestAnUpdateThatMeetsAnotherIsMadeAnew(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"theirs": "222", "ours": "1"}, got["data"]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !strings.Contains(r.server.object(entryPath(1)).Object["data"].(map[string]any)[entryField].(string), `"version":"7"`) {
+	if !strings.Contains(r.server.object(entryPath(1)).Object["data"].(map[string]any)[entryKey].(string), `"version":"7"`) {
 		t.Errorf("the ledger has not the version that was patched: %v", r.server.object(entryPath(1)))
 	}
 }
 
-func TestAnUpdateGivesUpWhenOthersGoOnWriting(t *testing.T) {
+func TestUpdateGivesUpAfterManyConflicts(t *testing.T) {
 	r := newRig()
 	r.server.put(settingsPath, settings(nil))
 	r.server.refuse = func(method, _ string) *metav1.Status {
@@ -270,14 +270,14 @@ func TestAnUpdateGivesUpWhenOthersGoOnWriting(t *testing.T) {
 	}
 }
 
-func TestAPatchThatWasSentTwiceIsMadeOnce(t *testing.T) {
+func TestDuplicatePatchIsDetected(t *testing.T) {
 	r := newRig()
 	r.server.put(settingsPath, settings(nil))
 	r.server.refuse = func(method, _ string) *metav1.Status {
 		obj := r.server.objects[settingsPath]
-		if method == "PATCH" && obj.GetAnnotations()[Mark] == "" {
+		if method == "PATCH" && obj.GetAnnotations()[Annotation] == "" {
 			obj = obj.DeepCopy()
-			obj.SetAnnotations(map[string]string{Mark: actionUID + "/1"})
+			obj.SetAnnotations(map[string]string{Annotation: actionUID + "/1"})
 			r.server.store(settingsPath, obj) // the first copy of the request; this is the second
 		}
 		return nil
@@ -288,7 +288,7 @@ func TestAPatchThatWasSentTwiceIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestADeletionTakesTheObjectThatWasFound(t *testing.T) {
+func TestDeleteHasUIDPrecondition(t *testing.T) {
 	r := newRig()
 	r.server.put(settingsPath, settings(nil))
 	swapped := false
@@ -309,7 +309,7 @@ func TestADeletionTakesTheObjectThatWasFound(t *testing.T) {
 	}
 }
 
-func TestWhatAResultLeavesOut(t *testing.T) {
+func TestResultOmissions(t *testing.T) {
 	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"app"},"data":{"password":"c2VjcmV0"}}`
 	large := action(wire.VerbCreate, settingsTemplate)
 	large.MaxBytes = 50
@@ -341,7 +341,7 @@ func TestWhatAResultLeavesOut(t *testing.T) {
 	}
 }
 
-func TestARefusalHasNoValuesOfASecret(t *testing.T) {
+func TestRefusalHasNoSecretValues(t *testing.T) {
 	const secretPath = "/api/v1/namespaces/app/secrets/s"
 	r := newRig()
 	r.server.put(secretPath, map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s", "namespace": "app"}})
@@ -363,11 +363,11 @@ func TestARefusalHasNoValuesOfASecret(t *testing.T) {
 	}
 }
 
-func TestWhatKubectlPrintsIsATemplate(t *testing.T) {
+func TestPrintedObjectIsValidTemplate(t *testing.T) {
 	const printed = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings","namespace":"app","uid":"u","resourceVersion":"7","generation":3,
 		"creationTimestamp":"2026-01-01T00:00:00Z","deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":30,"selfLink":"/x",
 		"managedFields":[{"manager":"kubectl"}],"annotations":null,"labels":{"a":"b"}},"data":{"ours":"1"},"status":{"x":1}}`
-	obj, err := readTemplate([]byte(printed))
+	obj, err := decodeTemplate([]byte(printed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +381,7 @@ func TestWhatKubectlPrintsIsATemplate(t *testing.T) {
 	decode(t, newRig().execute(t, action(wire.VerbCreate, printed)))
 }
 
-func TestOwnersOfATemplateAreLeftOut(t *testing.T) {
+func TestOwnersOfTemplateAreRemoved(t *testing.T) {
 	const (
 		owned = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings","namespace":"app","ownerReferences":` +
 			`[{"apiVersion":"v1","kind":"Secret","name":"long-gone","uid":"11111111-2222-4333-8444-555555555555"}]},"data":{"ours":"1"}}`
@@ -396,10 +396,10 @@ func TestOwnersOfATemplateAreLeftOut(t *testing.T) {
 		warned []string
 	}{
 		"create": {
-			reason: "the garbage collector would delete the object at once", action: action(wire.VerbCreate, owned), warned: []string{ownersLeftOut},
+			reason: "the garbage collector would delete the object at once", action: action(wire.VerbCreate, owned), warned: []string{ownersRemovedWarning},
 		},
 		"update": {
-			reason: "it keeps the owners that it has here", action: action(wire.VerbUpdate, owned), there: true, want: theirs, warned: []string{ownersLeftOut},
+			reason: "it keeps the owners that it has here", action: action(wire.VerbUpdate, owned), there: true, want: theirs, warned: []string{ownersRemovedWarning},
 		},
 		"none is named":  {reason: "nothing is missing", action: action(wire.VerbCreate, unowned)},
 		"none is at all": {reason: "nothing is missing", action: action(wire.VerbCreate, settingsTemplate)},
@@ -428,7 +428,7 @@ func TestOwnersOfATemplateAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestWarningsOfTheAPIServerAreInTheResult(t *testing.T) {
+func TestResultHasWarnings(t *testing.T) {
 	r := newRig()
 	r.server.put(settingsPath, settings(nil))
 	r.server.warn = "v1 is old"
@@ -458,7 +458,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	}
 }
 
-func TestErrorsAreClassified(t *testing.T) {
+func TestRefusalOf(t *testing.T) {
 	if refusalOf(errors.New("reset by peer")) != nil {
 		t.Error("a cut connection leaves open what was done")
 	}
@@ -467,7 +467,7 @@ func TestErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func TestACreationThatWasSentTwiceIsDone(t *testing.T) {
+func TestDuplicateCreateSucceeds(t *testing.T) {
 	r := newRig()
 	r.server.refuse = r.sentTwice
 	decode(t, r.execute(t, action(wire.VerbCreate, settingsTemplate)))

@@ -25,36 +25,36 @@ const (
 	// maxGenerated is how long the base of a generated name may be, and suffix how long
 	// the rest is: both as in Kubernetes.
 	maxGenerated = 58
-	suffix       = 5
+	suffixLength = 5
 	ownersField  = "ownerReferences"
-	// ownersLeftOut is the warning that an action is done without the owners that its
+	// ownersRemovedWarning is the warning that an action is done without the owners that its
 	// template names.
-	ownersLeftOut = "metadata.ownerReferences of the template is left out: an object whose owners have the UIDs of another cluster is deleted as one whose owners are gone"
+	ownersRemovedWarning = "metadata.ownerReferences of the template is left out: an object whose owners have the UIDs of another cluster is deleted as one whose owners are gone"
 )
 
 // plan is an action as it is to be performed in this cluster.
 type plan struct {
 	request  request
-	entry    *entry
+	entry    *logEntry
 	object   *unstructured.Unstructured // of Create and Update, with the mark
 	objects  dynamic.ResourceInterface  // nil before connect
 	warnings *warnings
 }
 
-// planOf makes a plan of what an entry records.
-func planOf(r request, known *entry) *plan {
+// newPlan makes a plan of what an entry records.
+func newPlan(r request, known *logEntry) *plan {
 	p := &plan{request: r, entry: known, warnings: &warnings{}}
 	p.warnings.add(known.Warnings...)
 	return p
 }
 
-// draft finds out what is to be written where, without a request to anything but
+// buildPlan finds out what is to be written where, without a request to anything but
 // discovery. The plan is never nil.
-func (e *Engine) draft(r request) (*plan, error) {
-	p := planOf(r, &entry{Verb: r.action.Verb})
-	m, err := e.locate(p)
+func (e *Engine) buildPlan(r request) (*plan, error) {
+	p := newPlan(r, &logEntry{Verb: r.action.Verb})
+	m, err := e.resolveTarget(p)
 	if err != nil {
-		return p, unread(r, err)
+		return p, checkStale(r, err)
 	}
 	p.entry.Resource = m.Resource
 	if m.Scope.Name() != meta.RESTScopeNameNamespace {
@@ -77,7 +77,7 @@ func (e *Engine) draft(r request) (*plan, error) {
 func (e *Engine) connect(p *plan) error {
 	config, err := e.cfg.Door.Config(p.request.action.Requester)
 	if err != nil {
-		return &doorError{cause: err}
+		return &accessError{cause: err}
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout = requestTimeout
@@ -87,7 +87,7 @@ func (e *Engine) connect(p *plan) error {
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return &doorError{cause: err}
+		return &accessError{cause: err}
 	}
 	p.objects = client.Resource(p.entry.Resource)
 	if p.entry.Namespace != "" {
@@ -100,8 +100,8 @@ func (p *plan) get(ctx context.Context) (*unstructured.Unstructured, error) {
 	return p.objects.Get(ctx, p.entry.Name, metav1.GetOptions{})
 }
 
-// read gets the object, and puts into the entry which it is.
-func (p *plan) read(ctx context.Context) (*unstructured.Unstructured, error) {
+// readObject gets the object, and puts into the entry which it is.
+func (p *plan) readObject(ctx context.Context) (*unstructured.Unstructured, error) {
 	obj, err := p.get(ctx)
 	if err != nil {
 		return nil, err
@@ -110,50 +110,50 @@ func (p *plan) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	return obj, nil
 }
 
-// locate finds the resource, the namespace and the name.
-func (e *Engine) locate(p *plan) (*meta.RESTMapping, error) {
+// resolveTarget finds the resource, the namespace and the name.
+func (e *Engine) resolveTarget(p *plan) (*meta.RESTMapping, error) {
 	a := p.request.action
 	if a.Verb == wire.VerbDelete {
 		p.entry.Name, p.entry.Namespace = a.Target.Name, a.Target.Namespace
-		return e.find(a.Target)
+		return e.findForDelete(a.Target)
 	}
 	var err error
-	if p.object, err = readTemplate(a.Template); err != nil {
+	if p.object, err = decodeTemplate(a.Template); err != nil {
 		return nil, err
 	}
-	p.dropOwners()
-	if err := p.name(); err != nil {
+	p.removeOwners()
+	if err := p.setName(); err != nil {
 		return nil, err
 	}
 	p.entry.Name, p.entry.Namespace = p.object.GetName(), p.object.GetNamespace()
 	if a.Target.Namespace != "" {
 		p.entry.Namespace = a.Target.Namespace
 	}
-	if err := p.mark(); err != nil {
+	if err := p.annotate(); err != nil {
 		return nil, err
 	}
-	return e.modernize(p)
+	return e.resolveVersion(p)
 }
 
-// find finds the resource of a deletion. The group may be one that was.
-func (e *Engine) find(t wire.Target) (*meta.RESTMapping, error) {
+// findForDelete finds the resource of a deletion. The group may be one that was.
+func (e *Engine) findForDelete(t wire.Target) (*meta.RESTMapping, error) {
 	m, err := e.cfg.Resources.Resource(t)
 	if t.Kind == "" || !errors.Is(err, mapping.ErrNoMatch) {
 		return m, err
 	}
-	now, ok := successorOfGroup(t.Group, t.Kind)
+	now, ok := replacementOf(t.Group, t.Kind)
 	if !ok {
 		return nil, err
 	}
 	return e.cfg.Resources.Resource(wire.Target{Kind: t.Kind, Group: now.Group})
 }
 
-// name generates the name where the template wants that: one that an API server would make
+// setName generates the name where the template wants that: one that an API server would make
 // could not be looked for.
-func (p *plan) name() error {
+func (p *plan) setName() error {
 	base := p.object.GetGenerateName()
 	if p.object.GetName() == "" && p.request.action.Verb == wire.VerbCreate && base != "" {
-		p.object.SetName(base[:min(len(base), maxGenerated)] + utilrand.String(suffix))
+		p.object.SetName(base[:min(len(base), maxGenerated)] + utilrand.String(suffixLength))
 	}
 	if p.object.GetName() == "" {
 		return fmt.Errorf("%w: it has no name", errTemplate)
@@ -161,10 +161,10 @@ func (p *plan) name() error {
 	return nil
 }
 
-// dropOwners leaves out the owners that a template names, as a work's manifest does: their
+// removeOwners leaves out the owners that a template names, as a work's manifest does: their
 // UIDs are mostly those of the cluster that the template was printed in, and here the
 // garbage collector would delete the object, in an update also one that was there before.
-func (p *plan) dropOwners() {
+func (p *plan) removeOwners() {
 	metadata, _ := p.object.Object["metadata"].(map[string]any)
 	owners, ok := metadata[ownersField]
 	if !ok {
@@ -172,22 +172,22 @@ func (p *plan) dropOwners() {
 	}
 	delete(metadata, ownersField)
 	if list, is := owners.([]any); owners != nil && (!is || len(list) > 0) {
-		p.warnings.add(ownersLeftOut)
+		p.warnings.add(ownersRemovedWarning)
 	}
 }
 
-// mark puts the mark on the object. What else is wrong of it is for the API server to say.
-func (p *plan) mark() error {
-	err := unstructured.SetNestedField(p.object.Object, p.request.mark(), "metadata", "annotations", Mark)
+// annotate puts the mark on the object. What else is wrong of it is for the API server to say.
+func (p *plan) annotate() error {
+	err := unstructured.SetNestedField(p.object.Object, p.request.annotationValue(), "metadata", "annotations", Annotation)
 	if err != nil {
 		return fmt.Errorf("%w: its annotations are no object", errTemplate)
 	}
 	return nil
 }
 
-// readTemplate leaves out what an API server alone sets, so that what kubectl prints of an
+// decodeTemplate leaves out what an API server alone sets, so that what kubectl prints of an
 // object can be a template.
-func readTemplate(raw json.RawMessage) (*unstructured.Unstructured, error) {
+func decodeTemplate(raw json.RawMessage) (*unstructured.Unstructured, error) {
 	obj := &unstructured.Unstructured{}
 	if err := obj.UnmarshalJSON(raw); err != nil || obj.GetAPIVersion() == "" {
 		return nil, fmt.Errorf("%w: it is no object with apiVersion and kind", errTemplate)

@@ -10,23 +10,23 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// patience is how long an action may take before its progress is published: the status of
+// progressDelay is how long an action may take before its progress is published: the status of
 // one that is done at once is written once.
-const patience = 2 * time.Second
+const progressDelay = 2 * time.Second
 
 // progressReporter publishes the progress of an action that takes long.
 type progressReporter struct {
 	publish func(what string)
 	timer   *time.Timer
 
-	mu   sync.Mutex
-	what string // guarded by mu
-	late bool   // guarded by mu
+	mu    sync.Mutex
+	what  string // guarded by mu
+	isDue bool   // guarded by mu
 }
 
 func (e *Engine) newProgressReporter(r *request) *progressReporter {
 	p := &progressReporter{publish: func(what string) { e.reportProgress(r, what) }}
-	p.timer = time.AfterFunc(patience, func() { p.change(func() { p.late = true }) })
+	p.timer = time.AfterFunc(progressDelay, func() { p.update(func() { p.isDue = true }) })
 	return p
 }
 
@@ -37,15 +37,15 @@ func (e *Engine) reportProgress(r *request, what string) {
 	}
 }
 
-// say takes what is being done.
-func (p *progressReporter) say(what string) { p.change(func() { p.what = what }) }
+// report takes what is being done.
+func (p *progressReporter) report(what string) { p.update(func() { p.what = what }) }
 
-// change publishes what is being done, if it takes long.
-func (p *progressReporter) change(how func()) {
+// update publishes what is being done, if it takes long.
+func (p *progressReporter) update(how func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	how()
-	if p.late && p.what != "" {
+	if p.isDue && p.what != "" {
 		p.publish(p.what)
 	}
 }

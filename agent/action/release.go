@@ -25,54 +25,54 @@ var verbs = map[wire.Verb]message.Verb{
 	wire.VerbCreate: message.Install, wire.VerbUpdate: message.Upgrade, wire.VerbDelete: message.Uninstall,
 }
 
-// release brings an action of Helm to its outcome. After an error it is to be tried again.
+// executeRelease brings an action of Helm to its outcome. After an error it is to be tried again.
 //
 // The ledger has an entry from before the first request that may change something: until
 // then a chart is read and rendered, which an interrupted action does once more.
-func (e *Engine) release(ctx context.Context, r *request) (wire.ActionResult, error) {
-	known, err := e.ledger.find(ctx, *r)
+func (e *Engine) executeRelease(ctx context.Context, r *request) (wire.ActionResult, error) {
+	known, err := e.log.getEntry(ctx, *r)
 	if err != nil {
 		return wire.ActionResult{}, err
 	}
 	if known == nil {
-		known = &entry{Verb: r.action.Verb, Namespace: r.action.Release.Namespace, Name: r.action.Release.Name}
+		known = &logEntry{Verb: r.action.Verb, Namespace: r.action.Release.Namespace, Name: r.action.Release.Name}
 		return e.runRelease(ctx, r, known)
 	}
 	if known.Ended != nil {
 		return releaseResult(r, known.Release, known.Refusal), nil
 	}
-	switch progress := e.ledger.progress(known); {
+	switch progress := e.log.progress(known); {
 	case progress.concluded:
 		return e.recordRelease(ctx, r, known, nil, progress.refusal)
 	case progress.performed:
-		return e.settleRelease(ctx, r, known, nil)
+		return e.recoverRelease(ctx, r, known, nil)
 	default:
 		return e.runRelease(ctx, r, known)
 	}
 }
 
 // runRelease runs Helm.
-func (e *Engine) runRelease(ctx context.Context, r *request, known *entry) (wire.ActionResult, error) {
+func (e *Engine) runRelease(ctx context.Context, r *request, known *logEntry) (wire.ActionResult, error) {
 	begun := false
 	progress := e.newProgressReporter(r)
 	defer progress.stop()
-	answer, err := e.cfg.Releases.Run(ctx, r.action.Requester, r.helm(verbs[r.action.Verb]), helm.Events{
-		Begin: func(ctx context.Context) error {
+	answer, err := e.cfg.Releases.Run(ctx, r.action.Requester, r.helmRequest(verbs[r.action.Verb]), helm.Events{
+		BeforeChange: func(ctx context.Context) error {
 			if err := e.beginRelease(ctx, r, known); err != nil {
 				return err
 			}
 			begun = true
 			return nil
 		},
-		Progress: progress.say,
+		Progress: progress.report,
 	})
 	switch {
 	case begun:
-		return e.concludeRelease(ctx, r, known, answer, err)
+		return e.finishReleaseRun(ctx, r, known, answer, err)
 	case err != nil || answer.Failure != nil:
 		refusal := e.refuseRelease(r, answer.Failure, err)
 		if refusal == nil {
-			return wire.ActionResult{}, failed(answer.Failure, err)
+			return wire.ActionResult{}, failureError(answer.Failure, err)
 		}
 		return wire.ActionResult{Refusal: refusal}, nil
 	default: // nothing had to be changed
@@ -81,45 +81,45 @@ func (e *Engine) runRelease(ctx context.Context, r *request, known *entry) (wire
 }
 
 // beginRelease records that something may be changed from now on.
-func (e *Engine) beginRelease(ctx context.Context, r *request, known *entry) error {
+func (e *Engine) beginRelease(ctx context.Context, r *request, known *logEntry) error {
 	if known.stored == nil {
-		return e.ledger.start(ctx, *r, known)
+		return e.log.createEntry(ctx, *r, known)
 	}
-	e.ledger.performs(known)
+	e.log.setPerformed(known)
 	return nil
 }
 
-// concludeRelease records what came of what was begun. Where that is not known, the
+// finishReleaseRun records what came of what was begun. Where that is not known, the
 // release is looked at.
-func (e *Engine) concludeRelease(ctx context.Context, r *request, known *entry, answer message.Answer, err error) (wire.ActionResult, error) {
+func (e *Engine) finishReleaseRun(ctx context.Context, r *request, known *logEntry, answer message.Answer, err error) (wire.ActionResult, error) {
 	switch failure := answer.Failure; {
 	case ctx.Err() != nil:
 		return wire.ActionResult{}, ctx.Err()
 	case err != nil:
-		return e.settleRelease(ctx, r, known, err)
+		return e.recoverRelease(ctx, r, known, err)
 	case failure == nil:
 		return e.recordRelease(ctx, r, known, answer.Release, nil)
 	case failure.Cause == message.Unavailable, failure.Cause == message.Limit:
-		return e.settleRelease(ctx, r, known, failed(failure, nil))
+		return e.recoverRelease(ctx, r, known, failureError(failure, nil))
 	default:
 		return e.recordRelease(ctx, r, known, nil, refusalOfFailure(failure))
 	}
 }
 
-// settleRelease finds out what came of an action of which nobody heard the end. Because is
+// recoverRelease finds out what came of an action of which nobody heard the end. Because is
 // why, if this process knows it.
-func (e *Engine) settleRelease(ctx context.Context, r *request, known *entry, because error) (wire.ActionResult, error) {
+func (e *Engine) recoverRelease(ctx context.Context, r *request, known *logEntry, because error) (wire.ActionResult, error) {
 	progress := e.newProgressReporter(r)
 	defer progress.stop()
-	answer, err := e.cfg.Releases.Run(ctx, r.action.Requester, r.helm(message.Settle), helm.Events{
-		Begin:    func(context.Context) error { return nil },
-		Progress: progress.say,
+	answer, err := e.cfg.Releases.Run(ctx, r.action.Requester, r.helmRequest(message.Recover), helm.Events{
+		BeforeChange: func(context.Context) error { return nil },
+		Progress:     progress.report,
 	})
 	if err == nil && answer.Failure == nil {
 		return e.recordRelease(ctx, r, known, answer.Release, nil)
 	}
-	if ctx.Err() != nil || err == nil && answer.Failure.Cause == message.Unavailable && !e.exhausted(*r) {
-		return wire.ActionResult{}, failed(answer.Failure, err)
+	if ctx.Err() != nil || err == nil && answer.Failure.Cause == message.Unavailable && !e.triesExhausted(*r) {
+		return wire.ActionResult{}, failureError(answer.Failure, err)
 	}
 	refusal := refusalOfFailure(answer.Failure)
 	if err != nil {
@@ -131,13 +131,13 @@ func (e *Engine) settleRelease(ctx context.Context, r *request, known *entry, be
 	return e.recordRelease(ctx, r, known, nil, refusal)
 }
 
-func (e *Engine) recordRelease(ctx context.Context, r *request, known *entry, released *message.Release, refusal *wire.Refusal) (wire.ActionResult, error) {
+func (e *Engine) recordRelease(ctx context.Context, r *request, known *logEntry, released *message.Release, refusal *wire.Refusal) (wire.ActionResult, error) {
 	if released != nil {
 		kept := *released
-		kept.Manifest, kept.Description = message.Masked, clip(kept.Description)
+		kept.Manifest, kept.Description = message.Masked, truncate(kept.Description)
 		known.Release = &kept
 	}
-	if err := e.ledger.end(ctx, known, refusal); err != nil {
+	if err := e.log.finishEntry(ctx, known, refusal); err != nil {
 		return wire.ActionResult{}, err
 	}
 	return releaseResult(r, released, refusal), nil
@@ -155,22 +155,22 @@ func (e *Engine) refuseRelease(r *request, failure *message.Failure, err error) 
 		return wire.Refuse(wire.CauseLimit, "", err.Error())
 	case err != nil:
 		return nil
-	case failure.Cause == message.Unavailable && !e.exhausted(*r):
+	case failure.Cause == message.Unavailable && !e.triesExhausted(*r):
 		return nil
 	default:
 		return refusalOfFailure(failure)
 	}
 }
 
-func failed(failure *message.Failure, err error) error {
+func failureError(failure *message.Failure, err error) error {
 	if err != nil {
 		return err
 	}
 	return errors.New(failure.Message)
 }
 
-// causes are those of the wire.
-var causes = map[message.Cause]wire.Cause{
+// wireCauses are those of the wire.
+var wireCauses = map[message.Cause]wire.Cause{
 	message.Invalid: wire.CauseTarget, message.Refused: wire.CauseRequest, message.Limit: wire.CauseLimit,
 	message.Unavailable: wire.CauseRequest, message.Unknown: wire.CauseUnknown,
 }
@@ -180,29 +180,29 @@ func refusalOfFailure(failure *message.Failure) *wire.Refusal {
 	if failure == nil {
 		return nil
 	}
-	cause, known := causes[failure.Cause]
+	cause, known := wireCauses[failure.Cause]
 	if !known {
 		cause = wire.CauseUnknown
 	}
 	return wire.Refuse(cause, metav1.StatusReason(failure.Reason), failure.Message)
 }
 
-// helm is what a process is asked.
-func (r request) helm(verb message.Verb) message.Request {
+// helmRequest is what a process is asked.
+func (r request) helmRequest(verb message.Verb) message.Request {
 	a := r.action.Release
 	return message.Request{
-		Verb: verb, Was: verbs[r.action.Verb], Name: a.Name, Namespace: a.Namespace,
+		Verb: verb, OriginalVerb: verbs[r.action.Verb], Name: a.Name, Namespace: a.Namespace,
 		Chart:  message.Chart{URL: a.ChartURL, Name: a.ChartName, Version: a.Version, InsecureSkipVerify: a.InsecureSkipVerify},
 		Values: a.Values, ValuesURL: a.ValuesURL, Wait: a.Wait, Timeout: time.Duration(a.Timeout) * time.Second,
-		Mark:     r.uid + "." + strconv.FormatInt(r.generation, 10), // a slash is in no label value
-		Manifest: r.action.Secrets == wire.SecretsShown,
+		ActionLabel: r.uid + "." + strconv.FormatInt(r.generation, 10), // a slash is in no label value
+		Manifest:    r.action.Secrets == wire.SecretsShown,
 	}
 }
 
 // maxDescription bounds what an entry says of a release, in bytes.
 const maxDescription = 4 << 10
 
-func clip(text string) string {
+func truncate(text string) string {
 	if len(text) <= maxDescription {
 		return text
 	}
@@ -217,7 +217,7 @@ func releaseResult(r *request, released *message.Release, refusal *wire.Refusal)
 	raw, err := encodeRelease(released)
 	if err == nil && len(raw) > r.action.MaxBytes {
 		short := *released
-		short.Manifest, short.Description = message.Omitted, clip(short.Description)
+		short.Manifest, short.Description = message.Omitted, truncate(short.Description)
 		raw, err = encodeRelease(&short)
 	}
 	if err != nil || len(raw) > r.action.MaxBytes {

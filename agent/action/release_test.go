@@ -62,7 +62,7 @@ var released = message.Release{
 // then begins, and ends so.
 func then(answer message.Answer, err error) step {
 	return func(ctx context.Context, _ message.Request, on helm.Events) (message.Answer, error) {
-		if begin := on.Begin(ctx); begin != nil {
+		if begin := on.BeforeChange(ctx); begin != nil {
 			return message.Answer{}, begin
 		}
 		return answer, err
@@ -83,7 +83,7 @@ func does() message.Answer { return message.Answer{Release: &released} }
 // lasts begins, says what it does, and goes on until ctx ends or some time has passed.
 func lasts(d time.Duration) step {
 	return func(ctx context.Context, _ message.Request, on helm.Events) (message.Answer, error) {
-		if err := on.Begin(ctx); err != nil {
+		if err := on.BeforeChange(ctx); err != nil {
 			return message.Answer{}, err
 		}
 		on.Progress("creating Deployment web")
@@ -103,7 +103,7 @@ func releaseAction(verb wire.Verb) wire.Action {
 	}
 }
 
-func TestAReleaseIsMadeOnce(t *testing.T) {
+func TestReleaseIsInstalledOnce(t *testing.T) {
 	r := newRig()
 	r.helm.steps = []step{then(does(), nil)}
 	result := r.execute(t, releaseAction(wire.VerbCreate))
@@ -120,15 +120,15 @@ func TestAReleaseIsMadeOnce(t *testing.T) {
 		t.Errorf("result of the second process (-first +second):\n%s", diff)
 	}
 	want := []message.Request{{
-		Verb: message.Install, Was: message.Install, Name: "web", Namespace: "app", Chart: message.Chart{URL: "https://c.example.com/web.tgz"},
-		Values: []byte("a: 1"), Timeout: 5 * time.Minute, Mark: actionUID + ".1",
+		Verb: message.Install, OriginalVerb: message.Install, Name: "web", Namespace: "app", Chart: message.Chart{URL: "https://c.example.com/web.tgz"},
+		Values: []byte("a: 1"), Timeout: 5 * time.Minute, ActionLabel: actionUID + ".1",
 	}}
 	if diff := cmp.Diff(want, r.helm.asked); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
 }
 
-func TestWhatBecomesOfAnActionOfHelm(t *testing.T) {
+func TestReleaseOutcomes(t *testing.T) {
 	const away = 20 // more than it is tried
 	unavailable := make([]step, away)
 	for i := range unavailable {
@@ -172,23 +172,23 @@ func TestWhatBecomesOfAnActionOfHelm(t *testing.T) {
 		},
 		"ends in the middle, and was done": {
 			reason: "the release says so", steps: []step{then(message.Answer{}, helm.ErrEnded), ends(does(), nil)},
-			verbs: []message.Verb{message.Install, message.Settle}, entry: true,
+			verbs: []message.Verb{message.Install, message.Recover}, entry: true,
 		},
 		"ends in the middle, and nothing tells": {
 			reason: "it is not repeated", steps: []step{then(message.Answer{}, helm.ErrEnded), ends(fails(message.Unknown), nil)},
-			verbs: []message.Verb{message.Install, message.Settle}, refused: wire.CauseUnknown, text: "without an answer: unknown indeed", entry: true,
+			verbs: []message.Verb{message.Install, message.Recover}, refused: wire.CauseUnknown, text: "without an answer: unknown indeed", entry: true,
 		},
 		"takes too long": {
 			reason: "the release says how far it came", steps: []step{then(fails(message.Limit), nil), ends(fails(message.Refused), nil)},
-			verbs: []message.Verb{message.Install, message.Settle}, refused: wire.CauseRequest, text: "limit indeed: refused indeed", entry: true,
+			verbs: []message.Verb{message.Install, message.Recover}, refused: wire.CauseRequest, text: "limit indeed: refused indeed", entry: true,
 		},
 		"cannot be settled at once": {
 			reason: "it is not known yet", steps: []step{then(message.Answer{}, helm.ErrEnded), ends(fails(message.Unavailable), nil), ends(does(), nil)},
-			verbs: []message.Verb{message.Install, message.Settle, message.Settle}, entry: true,
+			verbs: []message.Verb{message.Install, message.Recover, message.Recover}, entry: true,
 		},
 		"cannot be settled": {
 			reason: "nothing tells", steps: []step{then(message.Answer{}, helm.ErrEnded), ends(message.Answer{}, helm.ErrEnded)},
-			verbs: []message.Verb{message.Install, message.Settle}, refused: wire.CauseUnknown, text: "outcome unknown", entry: true,
+			verbs: []message.Verb{message.Install, message.Recover}, refused: wire.CauseUnknown, text: "outcome unknown", entry: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +229,7 @@ func checkRefusal(t *testing.T, result wire.ActionResult, cause wire.Cause, text
 	}
 }
 
-func TestAnActionOfHelmThatIsInterruptedIsSettledByTheNextProcess(t *testing.T) {
+func TestInterruptedReleaseIsRecoveredByNextProcess(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		verb    wire.Verb
@@ -252,10 +252,10 @@ func TestAnActionOfHelmThatIsInterruptedIsSettledByTheNextProcess(t *testing.T) 
 				p.send(t, version(t, releaseAction(tc.verb), 1))
 				synctest.Wait()
 				checkRefusal(t, p.result(t), tc.refused, "")
-				if diff := cmp.Diff([]message.Verb{verbs[tc.verb], message.Settle}, r.helm.verbs()); diff != "" {
+				if diff := cmp.Diff([]message.Verb{verbs[tc.verb], message.Recover}, r.helm.verbs()); diff != "" {
 					t.Errorf("processes (-want +got):\n%s\n%s", diff, tc.reason)
 				}
-				if r.helm.asked[1].Was != verbs[tc.verb] || r.helm.asked[0].Mark != r.helm.asked[1].Mark {
+				if r.helm.asked[1].OriginalVerb != verbs[tc.verb] || r.helm.asked[0].ActionLabel != r.helm.asked[1].ActionLabel {
 					t.Errorf("settled as %+v", r.helm.asked[1])
 				}
 			})
@@ -263,7 +263,7 @@ func TestAnActionOfHelmThatIsInterruptedIsSettledByTheNextProcess(t *testing.T) 
 	}
 }
 
-func TestNothingIsBegunWithoutTheLedger(t *testing.T) {
+func TestReleaseNeedsLogEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.helm.steps = []step{then(does(), nil)}
@@ -278,13 +278,13 @@ func TestNothingIsBegunWithoutTheLedger(t *testing.T) {
 	})
 }
 
-func TestProgressIsToldOfWhatTakesLong(t *testing.T) {
+func TestProgressOfLongActionIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.helm.steps = []step{lasts(time.Minute)}
 		p := r.start(t, nil)
 		p.send(t, version(t, releaseAction(wire.VerbCreate), 1))
-		<-time.After(patience - time.Millisecond)
+		<-time.After(progressDelay - time.Millisecond)
 		synctest.Wait()
 		if p.answered() {
 			t.Error("it is told at once")
@@ -300,7 +300,7 @@ func TestProgressIsToldOfWhatTakesLong(t *testing.T) {
 	})
 }
 
-func TestHelmKeepsNobodyWaiting(t *testing.T) {
+func TestReleasesDoNotDelayOtherActions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.helm.steps = []step{lasts(time.Hour)}
@@ -343,7 +343,7 @@ func (p *process) say(what string) (n int) {
 	return n
 }
 
-func TestAReleaseThatHasNoRoomIsShownWithoutItsManifest(t *testing.T) {
+func TestLargeReleaseIsPublishedWithoutManifest(t *testing.T) {
 	large := released
 	large.Manifest, large.Description = strings.Repeat("m", 2000), strings.Repeat("d", 2*maxDescription)
 	for name, tc := range map[string]struct {
@@ -370,7 +370,7 @@ func TestAReleaseThatHasNoRoomIsShownWithoutItsManifest(t *testing.T) {
 	}
 }
 
-func TestALaterVersionDoesNotWaitForHelm(t *testing.T) {
+func TestNewGenerationDoesNotWaitForHelm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.helm.steps = []step{lasts(time.Minute)}

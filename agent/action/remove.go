@@ -12,9 +12,9 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Remove deletes the ledger, once no process of the agent runs any more and none will.
-func Remove(ctx context.Context, client corev1client.ConfigMapInterface) error {
-	entries := metav1.ListOptions{LabelSelector: labels.Set{labelLedger: ledgerActions}.String()}
+// RemoveLog deletes the ledger, once no process of the agent runs any more and none will.
+func RemoveLog(ctx context.Context, client corev1client.ConfigMapInterface) error {
+	entries := metav1.ListOptions{LabelSelector: labels.Set{labelLog: logActions}.String()}
 	if err := client.DeleteCollection(ctx, metav1.DeleteOptions{}, entries); err != nil {
 		return fmt.Errorf("ledger of actions: cannot delete: %w", err)
 	}

@@ -11,9 +11,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func TestTheLedgerIsRemovedAndNothingElse(t *testing.T) {
+func TestRemoveLogDeletesOnlyEntries(t *testing.T) {
 	client := fake.NewSimpleClientset()
-	if err := Remove(t.Context(), client.CoreV1().ConfigMaps(agentNamespace)); err != nil {
+	if err := RemoveLog(t.Context(), client.CoreV1().ConfigMaps(agentNamespace)); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(client.Actions()); n != 1 {
@@ -25,7 +25,7 @@ func TestTheLedgerIsRemovedAndNothingElse(t *testing.T) {
 		t.Fatalf("%v, want the deletion of a collection in the agent's namespace", client.Actions()[0])
 	}
 	of := removal.GetListRestrictions().Labels
-	if !of.Matches(labels.Set{labelLedger: ledgerActions}) || of.Matches(labels.Set{labelLedger: "of-something-else"}) || of.Matches(labels.Set{}) {
+	if !of.Matches(labels.Set{labelLog: logActions}) || of.Matches(labels.Set{labelLog: "of-something-else"}) || of.Matches(labels.Set{}) {
 		t.Errorf("what is removed is %q", of)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// Mark is the annotation of what an action has written: "<UID>/<generation>" of its object
+// Annotation is the annotation of what an action has written: "<UID>/<generation>" of its object
 // on the hub. The record of a release has a label of this name.
-const Mark = message.Label
+const Annotation = message.Label
 
 var errIdentity = errors.New("UID or generation is none of Kubernetes")
 
@@ -36,7 +36,7 @@ type request struct {
 	answered bool
 }
 
-func readRequest(version resource.Resource) request {
+func decodeRequest(version resource.Resource) request {
 	r := request{key: version.Key, uid: version.UID, generation: version.Generation, received: time.Now()}
 	if len(validation.IsDNS1123Label(r.uid)) > 0 || r.generation < 0 {
 		r.invalid = fmt.Errorf("action of UID %.64q, generation %d: %w", r.uid, r.generation, errIdentity)
@@ -46,24 +46,24 @@ func readRequest(version resource.Resource) request {
 	return r
 }
 
-// lane is what is executed beside each other.
-type lane int
+// queueKind is what is executed beside each other.
+type queueKind int
 
 const (
-	objects lane = iota
-	releases
+	objectQueue queueKind = iota
+	releaseQueue
 )
 
-// lane is that of the action.
-func (r request) lane() lane {
+// queue is that of the action.
+func (r request) queue() queueKind {
 	if r.action.Release != nil {
-		return releases
+		return releaseQueue
 	}
-	return objects
+	return objectQueue
 }
 
-// mark is the value of the annotation.
-func (r request) mark() string { return r.uid + "/" + strconv.FormatInt(r.generation, 10) }
+// annotationValue is the value of the annotation.
+func (r request) annotationValue() string { return r.uid + "/" + strconv.FormatInt(r.generation, 10) }
 
 // entryName is that of the action's ConfigMap. No two actions share one: a UID is a DNS
 // label, and a generation has no sign.

@@ -30,11 +30,11 @@ var (
 	errNamespace = errors.New("namespace must be set")
 )
 
-// doorError is the kube door's refusal of a requester.
-type doorError struct{ cause error }
+// accessError is the kube door's refusal of a requester.
+type accessError struct{ cause error }
 
-func (e *doorError) Error() string { return e.cause.Error() }
-func (e *doorError) Unwrap() error { return e.cause }
+func (e *accessError) Error() string { return e.cause.Error() }
+func (e *accessError) Unwrap() error { return e.cause }
 
 // result is what the hub is sent.
 func (p *plan) result(obj *unstructured.Unstructured, refusal *wire.Refusal) wire.ActionResult {
@@ -62,7 +62,7 @@ func (p *plan) result(obj *unstructured.Unstructured, refusal *wire.Refusal) wir
 // leaves that open, or is worth another try.
 func refusalOf(err error) *wire.Refusal {
 	var status apierrors.APIStatus
-	var door *doorError
+	var door *accessError
 	switch {
 	case err == nil, errors.Is(err, errUndecided):
 		return nil
@@ -73,7 +73,7 @@ func refusalOf(err error) *wire.Refusal {
 		return wire.Refuse(wire.CauseTarget, "", err.Error())
 	case errors.As(err, &door):
 		return wire.Refuse(wire.CauseRequest, metav1.StatusReasonForbidden, err.Error())
-	case errors.As(err, &status) && final(status.Status().Code):
+	case errors.As(err, &status) && isFinal(status.Status().Code):
 		s := status.Status()
 		return wire.Refuse(wire.CauseRequest, s.Reason, messageOf(s))
 	default:
@@ -81,9 +81,9 @@ func refusalOf(err error) *wire.Refusal {
 	}
 }
 
-// abandoned is the error of an action whose outcome cannot be found out, because the API
+// asUnknown is the error of an action whose outcome cannot be found out, because the API
 // server goes on failing.
-func abandoned(err error) error {
+func asUnknown(err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return fmt.Errorf("%w: %s", errUnknown, messageOf(status.Status()))
@@ -91,9 +91,9 @@ func abandoned(err error) error {
 	return fmt.Errorf("%w: %s", errUnknown, err.Error())
 }
 
-// final reports whether a code says that nothing was done, and that another try would end
+// isFinal reports whether a code says that nothing was done, and that another try would end
 // in the same way.
-func final(code int32) bool {
+func isFinal(code int32) bool {
 	switch code {
 	case 401, 408, 429: // the agent's own matter, or it passes
 		return false
@@ -109,14 +109,14 @@ func messageOf(s metav1.Status) string {
 	return s.Message
 }
 
-// unsent reports whether an error says that a request had no effect, and is worth another
+// isUnsent reports whether an error says that a request had no effect, and is worth another
 // try.
-func unsent(err error) bool {
+func isUnsent(err error) bool {
 	var dial *net.OpError
 	return apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) || errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// unserved reports whether an API server has no such path, rather than no such object.
-func unserved(err error) bool {
+// isNotServed reports whether an API server has no such path, rather than no such object.
+func isNotServed(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestAnAPIServerThatGoesOnFailingIsNotAskedForEver(t *testing.T) {
+func TestPersistentErrorEndsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.server.put(settingsPath, settings(nil))
@@ -39,7 +39,7 @@ func TestAnAPIServerThatGoesOnFailingIsNotAskedForEver(t *testing.T) {
 	})
 }
 
-func TestAWriteThatGoesOnFailingIsNotRepeatedForEver(t *testing.T) {
+func TestPersistentWriteErrorEndsRetries(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		action wire.Action
@@ -75,7 +75,7 @@ func TestAWriteThatGoesOnFailingIsNotRepeatedForEver(t *testing.T) {
 	}
 }
 
-func TestTheTriesOfAVersionAreItsOwn(t *testing.T) {
+func TestRetriesAreCountedPerGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.server.put(settingsPath, settings(nil))
@@ -92,13 +92,13 @@ func TestTheTriesOfAVersionAreItsOwn(t *testing.T) {
 			r.server.refuse = refuseOnce("GET", settingsPath, 500, metav1.StatusReasonInternalError)
 		})
 		p.send(t, version(t, action(wire.VerbUpdate, settingsTemplate), 2))
-		time.Sleep(firstPause)
+		time.Sleep(minBackoff)
 		synctest.Wait()
 		decode(t, p.result(t))
 	})
 }
 
-func TestAKindThatWasJustInstalledIsFound(t *testing.T) {
+func TestNewKindIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		if _, err := r.resources.Resource(wire.Target{Resource: "gadgets"}); err == nil {
@@ -127,7 +127,7 @@ func (r *rig) readBeforeWidgetsMoved(t *testing.T) {
 	widgets.GroupVersion = "example.com/v1"
 }
 
-func TestAVersionThatIsNoMoreIsLookedUpAnew(t *testing.T) {
+func TestRemovedVersionRefreshesDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.readBeforeWidgetsMoved(t)
@@ -156,7 +156,7 @@ func unservedAt(path, version string) *metav1.Status {
 	}
 }
 
-func TestACreationThatIsNotServedHasTheClusterReadAnew(t *testing.T) {
+func TestCreateNotServedRefreshesDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.readBeforeWidgetsMoved(t)

@@ -18,12 +18,12 @@ const (
 	// DefaultMemory is what a process may use, in bytes. One with a chart of 40 objects
 	// uses 100 MiB, of which 70 MiB are in memory.
 	DefaultMemory = 192 << 20
-	// overhead is what a program in Go uses that its memory limit does not count: tables
+	// uncountedMemory is what a program in Go uses that its memory limit does not count: tables
 	// for its heap, most of which are never written, and what was given back.
-	overhead = 80 << 20
-	// grace is how long a process may take besides what its request says: to start, to
+	uncountedMemory = 80 << 20
+	// extraTime is how long a process may take besides what its request says: to start, to
 	// read a chart and values, and to say what came of it.
-	grace = 3 * time.Minute
+	extraTime = 3 * time.Minute
 )
 
 // Door lets users of the hub in.
@@ -47,7 +47,7 @@ type Config struct {
 	Memory int64
 	Logger logr.Logger
 
-	grace time.Duration // tests have less
+	extraTime time.Duration // tests have less
 }
 
 // Default fills what was left empty.
@@ -55,8 +55,8 @@ func (c *Config) Default() {
 	if c.Memory == 0 {
 		c.Memory = DefaultMemory
 	}
-	if c.grace == 0 {
-		c.grace = grace
+	if c.extraTime == 0 {
+		c.extraTime = extraTime
 	}
 }
 

@@ -26,13 +26,13 @@ const fakeVariable = "FAKE"
 
 func TestMain(m *testing.M) {
 	if as := os.Getenv(fakeVariable); as != "" {
-		os.Exit(pretend(as))
+		os.Exit(runFakeProcess(as))
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// pretend reads a request, behaves as is said, and returns the code to exit with.
-func pretend(as string) int {
+// runFakeProcess reads a request, behaves as is said, and returns the code to exit with.
+func runFakeProcess(as string) int {
 	var request message.Request
 	in := bufio.NewReader(os.Stdin)
 	if err := json.NewDecoder(in).Decode(&request); err != nil {
@@ -43,7 +43,7 @@ func pretend(as string) int {
 	case "works":
 		_ = say.Encode(message.Answer{Progress: "reading"})
 		_ = say.Encode(message.Answer{Progress: "creating"})
-		_ = say.Encode(message.Answer{Release: &message.Release{Name: request.Name, Status: ask(request.Name), Description: strings.Join(os.Environ(), "\n")}})
+		_ = say.Encode(message.Answer{Release: &message.Release{Name: request.Name, Status: sendRequest(request.Name), Description: strings.Join(os.Environ(), "\n")}})
 	case "fails":
 		_ = say.Encode(message.Answer{Failure: &message.Failure{Cause: message.Invalid, Message: "no chart"}})
 	case "hangs":
@@ -82,20 +82,20 @@ func pretend(as string) int {
 	return 0
 }
 
-// over makes requests on one connection, as a process does.
-func over(conn net.Conn) *http.Transport {
+// exceedMemory makes requests on one connection, as a process does.
+func exceedMemory(conn net.Conn) *http.Transport {
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }, Protocols: &http.Protocols{}}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	return transport
 }
 
-// ask makes three requests, and returns what came of them.
-func ask(name string) string {
+// sendRequest makes three requests, and returns what came of them.
+func sendRequest(name string) string {
 	conn, err := net.FileConn(os.NewFile(message.Cluster, "cluster"))
 	if err != nil {
 		return err.Error()
 	}
-	transport := over(conn)
+	transport := exceedMemory(conn)
 	var codes []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch} {
 		r, err := http.NewRequest(method, "http://cluster/api/v1/namespaces/a/configmaps/"+name, strings.NewReader("{}"))

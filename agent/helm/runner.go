@@ -20,8 +20,8 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// maxSaid is how much is kept of what a process prints for people.
-const maxSaid = 1 << 10
+// maxStderr is how much is kept of what a process prints for people.
+const maxStderr = 1 << 10
 
 var (
 	// ErrNotEnabled says what the owner of the cluster has to do.
@@ -41,9 +41,9 @@ func (e *RefusedError) Unwrap() error { return e.cause }
 
 // Events are what a caller hears on the way.
 type Events struct {
-	// Begin is called before the first request that may change something is passed on. An
+	// BeforeChange is called before the first request that may change something is passed on. An
 	// error ends the process.
-	Begin func(context.Context) error
+	BeforeChange func(context.Context) error
 	// Progress is called with what is being done, by one goroutine.
 	Progress func(what string)
 }
@@ -69,14 +69,14 @@ func (r *Runner) Run(ctx context.Context, by wire.Requester, request message.Req
 		return message.Answer{}, ErrNotEnabled
 	}
 	request.Allowed = r.cfg.Allowed
-	most := request.Timeout + r.cfg.grace
+	most := request.Timeout + r.cfg.extraTime
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	passes, err := r.newGate(ctx, by, on.Begin)
+	passes, err := r.newClusterProxy(ctx, by, on.BeforeChange)
 	if err != nil {
 		return message.Answer{}, err
 	}
-	ours, theirs, err := pair()
+	ours, theirs, err := newConnection()
 	if err != nil {
 		return message.Answer{}, fmt.Errorf("way to the cluster: %w", err)
 	}
@@ -92,7 +92,7 @@ func (r *Runner) Run(ctx context.Context, by wire.Requester, request message.Req
 func (r *Runner) execute(ctx context.Context, request message.Request, theirs *os.File, progress func(string)) (message.Answer, error) {
 	defer func() { _ = theirs.Close() }()         // the process has its own
 	cmd := exec.CommandContext(ctx, r.cfg.Binary) //nolint:gosec // it is of the agent's image
-	said := &head{}
+	said := &prefixBuffer{}
 	cmd.Env, cmd.ExtraFiles, cmd.Stderr = r.environment(), []*os.File{theirs}, said
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *Runner) execute(ctx context.Context, request message.Request, theirs *o
 		return message.Answer{}, fmt.Errorf("start helm: %w", err)
 	}
 	defer func() { _ = in.Close() }() // open until the end: the process ends when it is closed
-	answer, err := r.converse(cmd.Process.Pid, request, in, out, progress)
+	answer, err := r.exchange(cmd.Process.Pid, request, in, out, progress)
 	if err != nil {
 		_ = cmd.Process.Kill() // it says what nobody understands
 	}
@@ -121,12 +121,12 @@ func (r *Runner) execute(ctx context.Context, request message.Request, theirs *o
 		ended = err
 	}
 	r.cfg.Logger.Info("A process of helm ended without an answer", "why", fmt.Sprint(ended), "said", said.String())
-	return message.Answer{}, fmt.Errorf("%w: %s; it may use %d MiB and %s", ErrEnded, reason(ended), r.cfg.Memory>>20, request.Timeout)
+	return message.Answer{}, fmt.Errorf("%w: %s; it may use %d MiB and %s", ErrEnded, exitReason(ended), r.cfg.Memory>>20, request.Timeout)
 }
 
-// converse hands a request over and reads the answers, until the last.
-func (r *Runner) converse(pid int, request message.Request, in io.Writer, out io.Reader, progress func(string)) (message.Answer, error) {
-	if err := limit(pid, r.cfg.Memory); err != nil {
+// exchange hands a request over and reads the answers, until the last.
+func (r *Runner) exchange(pid int, request message.Request, in io.Writer, out io.Reader, progress func(string)) (message.Answer, error) {
+	if err := setLimits(pid, r.cfg.Memory); err != nil {
 		return message.Answer{}, fmt.Errorf("limit helm: %w", err)
 	}
 	if err := json.NewEncoder(in).Encode(request); err != nil {
@@ -147,8 +147,8 @@ func (r *Runner) converse(pid int, request message.Request, in io.Writer, out io
 	return message.Answer{}, lines.Err()
 }
 
-// reason is how a process ended, in words that are the same each time.
-func reason(err error) string {
+// exitReason is how a process ended, in words that are the same each time.
+func exitReason(err error) string {
 	var exit *exec.ExitError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -176,21 +176,21 @@ func (r *Runner) environment() []string {
 
 // heapLimit is what the collector of a process is to stay within, so that it works hardest
 // before the memory of the process is used up.
-func heapLimit(memory int64) int64 { return max(memory-overhead, memory/2) }
+func heapLimit(memory int64) int64 { return max(memory-uncountedMemory, memory/2) }
 
-// head keeps the begin of what is written.
-type head struct{ buf bytes.Buffer }
+// prefixBuffer keeps the begin of what is written.
+type prefixBuffer struct{ buf bytes.Buffer }
 
 // Write implements io.Writer.
-func (h *head) Write(p []byte) (int, error) {
-	h.buf.Write(p[:min(len(p), maxSaid-h.buf.Len())])
+func (h *prefixBuffer) Write(p []byte) (int, error) {
+	h.buf.Write(p[:min(len(p), maxStderr-h.buf.Len())])
 	return len(p), nil
 }
 
-func (h *head) String() string { return h.buf.String() }
+func (h *prefixBuffer) String() string { return h.buf.String() }
 
-// pair returns the two ends of a connection: the process gets the second.
-func pair() (net.Conn, *os.File, error) {
+// newConnection returns the two ends of a connection: the process gets the second.
+func newConnection() (net.Conn, *os.File, error) {
 	files, err := socketPair()
 	if err != nil {
 		return nil, nil, err

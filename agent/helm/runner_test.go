@@ -94,7 +94,7 @@ func newRun(t *testing.T, c *cluster, as string, change func(*Config)) *run {
 	t.Helper()
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	cfg := Config{
-		Binary: binary(t, as), Door: c, Allowed: []string{"https://c.example.com"}, Logger: testr.New(t), grace: 20 * time.Second,
+		Binary: binary(t, as), Door: c, Allowed: []string{"https://c.example.com"}, Logger: testr.New(t), extraTime: 20 * time.Second,
 		Memory: 8 << 30, // the race detector has much, and writes little of it
 	}
 	if change != nil {
@@ -109,12 +109,12 @@ func newRun(t *testing.T, c *cluster, as string, change func(*Config)) *run {
 
 func (r *run) do(ctx context.Context, timeout time.Duration) (message.Answer, error) {
 	return r.runner.Run(ctx, wire.Requester{User: "alice"}, message.Request{Verb: message.Install, Name: "web", Timeout: timeout}, Events{
-		Begin:    func(context.Context) error { r.begun++; return r.begin },
-		Progress: func(what string) { r.progress = append(r.progress, what) },
+		BeforeChange: func(context.Context) error { r.begun++; return r.begin },
+		Progress:     func(what string) { r.progress = append(r.progress, what) },
 	})
 }
 
-func TestAProcessWorksAsTheRequester(t *testing.T) {
+func TestProcessActsAsRequester(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("TOKEN", "secret")
 	t.Setenv("HTTPS_PROXY", "http://proxy")
@@ -138,7 +138,7 @@ func TestAProcessWorksAsTheRequester(t *testing.T) {
 	}
 }
 
-func TestNothingIsChangedWhereTheBeginFails(t *testing.T) {
+func TestFailedBeforeChangePreventsChange(t *testing.T) {
 	c := newCluster(t)
 	r := newRun(t, c, "works", nil)
 	r.begin = errors.New("no ledger")
@@ -150,7 +150,7 @@ func TestNothingIsChangedWhereTheBeginFails(t *testing.T) {
 	}
 }
 
-func TestAFailureIsAnAnswer(t *testing.T) {
+func TestRunReturnsFailure(t *testing.T) {
 	r := newRun(t, newCluster(t), "fails", nil)
 	answer, err := r.do(t.Context(), time.Minute)
 	if err != nil || answer.Failure == nil || answer.Failure.Message != "no chart" || r.begun != 0 {
@@ -158,7 +158,7 @@ func TestAFailureIsAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAProcessThatEndsWithoutAnAnswerIsReported(t *testing.T) {
+func TestRunReportsProcessThatEndsWithoutAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		change func(*Config)
@@ -168,7 +168,7 @@ func TestAProcessThatEndsWithoutAnAnswerIsReported(t *testing.T) {
 		"eats":           {reason: "the limit is its own", change: func(c *Config) { c.Memory = 128 << 20 }, want: "it may use 128 MiB"},
 		"babbles":        {reason: "nobody understands it", want: "invalid character"},
 		"talks for ever": {reason: "a line is bounded", want: "token too long"},
-		"hangs":          {reason: "its time is bounded", change: func(c *Config) { c.grace = 3 * time.Second }, want: "it took too long"},
+		"hangs":          {reason: "its time is bounded", change: func(c *Config) { c.extraTime = 3 * time.Second }, want: "it took too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRun(t, newCluster(t), name, tc.change)
@@ -180,14 +180,14 @@ func TestAProcessThatEndsWithoutAnAnswerIsReported(t *testing.T) {
 	}
 }
 
-func TestFilesOfAProcessAreBounded(t *testing.T) {
+func TestOpenFilesOfProcessAreLimited(t *testing.T) {
 	r := newRun(t, newCluster(t), "opens files", nil)
 	if answer, err := r.do(t.Context(), time.Minute); err != nil || answer.Failure == nil || !strings.HasSuffix(answer.Failure.Message, " files") {
 		t.Errorf("got %+v, %v", answer, err)
 	}
 }
 
-func TestAProcessEndsWithItsContext(t *testing.T) {
+func TestProcessEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := newRun(t, newCluster(t), "hangs", nil)
 	time.AfterFunc(3*time.Second, cancel) // it has been started by then
@@ -196,7 +196,7 @@ func TestAProcessEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestNoProcessIsStartedForWhomMayNot(t *testing.T) {
+func TestRunStartsNoProcessForRefusedRequester(t *testing.T) {
 	c := newCluster(t)
 	c.refuses = errors.New("the door is closed")
 	var refused *RefusedError
@@ -213,13 +213,13 @@ func TestNoProcessIsStartedForWhomMayNot(t *testing.T) {
 	}
 }
 
-func TestARunnerNeedsABinaryAndADoor(t *testing.T) {
+func TestNewRequiresBinaryAndDoor(t *testing.T) {
 	if _, err := New(Config{Logger: logr.Discard()}); err == nil {
 		t.Error("it is taken without")
 	}
 }
 
-func TestAHeapIsKeptBelowTheMemoryOfItsProcess(t *testing.T) {
+func TestHeapLimitIsBelowMemory(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason       string
 		memory, want int64

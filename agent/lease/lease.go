@@ -19,11 +19,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ending is what of a lease's duration is left for the work to end in, and the part
+// shutdownTime is what of a lease's duration is left for the work to end in, and the part
 // of a short one.
 const (
-	ending     = 4 * time.Second
-	endingPart = 3
+	shutdownTime     = 4 * time.Second
+	shutdownFraction = 3
 )
 
 var (
@@ -56,9 +56,11 @@ func (t Timing) Validate() error {
 	return nil
 }
 
-// tenure is how long after a renewal was begun the work may go on. What is left of
+// workTime is how long after a renewal was begun the work may go on. What is left of
 // the duration is for the work to end in.
-func (t Timing) tenure() time.Duration { return t.Duration - min(ending, t.Duration/endingPart) }
+func (t Timing) workTime() time.Duration {
+	return t.Duration - min(shutdownTime, t.Duration/shutdownFraction)
+}
 
 // Config says which lease is held, and by whom.
 type Config struct {
@@ -104,20 +106,20 @@ func New(config Config) (*Holder, error) {
 // returns its error. A Holder runs once.
 func (h *Holder) Run(ctx context.Context, work func(context.Context) error) error {
 	for ctx.Err() == nil {
-		if err := h.serve(ctx, work); err != nil {
+		if err := h.runTerm(ctx, work); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// serve stands for election once, and serves one term.
-func (h *Holder) serve(ctx context.Context, work func(context.Context) error) error {
+// runTerm stands for election once, and serves one term.
+func (h *Holder) runTerm(ctx context.Context, work func(context.Context) error) error {
 	// The election outlives ctx: it gives the lease up when the work has ended.
 	election, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
 	defer stop()
 	timing := h.config.Timing
-	t := newTerm(stop, timing.tenure())
+	t := newTerm(stop, timing.workTime())
 	h.term.Store(t)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:            h.lock(t),
@@ -128,7 +130,7 @@ func (h *Holder) serve(ctx context.Context, work func(context.Context) error) er
 		Name:            h.config.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			// Called in a goroutine of its own, which may be late.
-			OnStartedLeading: func(context.Context) { t.run(h.told(work)) },
+			OnStartedLeading: func(context.Context) { t.run(h.withLogging(work)) },
 			OnStoppedLeading: func() {},
 		},
 	})
@@ -136,16 +138,16 @@ func (h *Holder) serve(ctx context.Context, work func(context.Context) error) er
 		return fmt.Errorf("lease %s/%s: %w", h.config.Namespace, h.config.Name, err)
 	}
 	ended := context.AfterFunc(ctx, func() {
-		_ = t.end() // told below
+		_ = t.stopAndWait() // told below
 		stop()
 	})
 	defer ended()
 	elector.Run(election)
-	return t.end()
+	return t.stopAndWait()
 }
 
-// told is work with a line in the log for its begin and its end.
-func (h *Holder) told(work func(context.Context) error) func(context.Context) error {
+// withLogging is work with a line in the log for its begin and its end.
+func (h *Holder) withLogging(work func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		h.config.Logger.Info("lease is held: this process executes", "lease", h.config.Name, "identity", h.config.Identity)
 		err := work(ctx)
@@ -156,12 +158,12 @@ func (h *Holder) told(work func(context.Context) error) func(context.Context) er
 
 // Guard wraps a transport so that it sends nothing while the lease is not held.
 func (h *Holder) Guard(next http.RoundTripper) http.RoundTripper {
-	return &guard{next: next, held: h.held}
+	return &guard{next: next, check: h.checkHeld}
 }
 
-// held returns nil while the work may go on. Its error wraps ErrNotHeld.
-func (h *Holder) held() error {
-	if t := h.term.Load(); t == nil || !t.held(time.Now()) {
+// checkHeld returns nil while the work may go on. Its error wraps ErrNotHeld.
+func (h *Holder) checkHeld() error {
+	if t := h.term.Load(); t == nil || !t.isHeld(time.Now()) {
 		return fmt.Errorf("lease %s/%s: %w", h.config.Namespace, h.config.Name, ErrNotHeld)
 	}
 	return nil

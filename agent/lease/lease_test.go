@@ -119,7 +119,7 @@ func (c *cluster) holder() string {
 	return *lease.Spec.HolderIdentity
 }
 
-func TestOneProcessWorksAtOnce(t *testing.T) {
+func TestOneProcessWorksAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		start := time.Now()
@@ -149,7 +149,7 @@ func TestOneProcessWorksAtOnce(t *testing.T) {
 	})
 }
 
-func TestCrashedProcessTakesItsLeaseOverAtOnce(t *testing.T) {
+func TestRestartedProcessTakesOwnLeaseAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.cut.Store("a", true)
@@ -171,7 +171,7 @@ func TestCrashedProcessTakesItsLeaseOverAtOnce(t *testing.T) {
 	})
 }
 
-func TestSilentHolderEndsBeforeAnotherBegins(t *testing.T) {
+func TestSilentHolderStopsBeforeNextStarts(t *testing.T) {
 	for label, ending := range map[string]time.Duration{"work that ends at once": 0, "work that takes 3 s to end": 3 * time.Second} {
 		t.Run(label, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -197,11 +197,11 @@ func TestSilentHolderEndsBeforeAnotherBegins(t *testing.T) {
 	}
 }
 
-func TestAnElectionKeepsTheTimesThatItWasGiven(t *testing.T) {
+func TestElectionUsesConfiguredTiming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.timing = Timing{Duration: 137 * time.Second, Renewal: 107 * time.Second, Retry: 26 * time.Second}
-		first, second := c.start("a", ending), c.start("b", 0)
+		first, second := c.start("a", shutdownTime), c.start("b", 0)
 		lease, err := c.clients.CoordinationV1().Leases(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil || *lease.Spec.LeaseDurationSeconds != 137 {
 			t.Errorf("lease %v, %v", lease.Spec, err)
@@ -222,7 +222,7 @@ func TestAnElectionKeepsTheTimesThatItWasGiven(t *testing.T) {
 	})
 }
 
-func TestAnElectionThatCannotWorkIsRefused(t *testing.T) {
+func TestNewRefusesInvalidConfig(t *testing.T) {
 	for name, timing := range map[string]Timing{
 		"no retry":                {Duration: 15 * time.Second, Renewal: 8 * time.Second},
 		"a retry after the end":   {Duration: 15 * time.Second, Renewal: 8 * time.Second, Retry: 7 * time.Second},
@@ -238,7 +238,7 @@ func TestAnElectionThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
-func TestProcessAloneWorksAgainAfterAnOutage(t *testing.T) {
+func TestProcessResumesAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		p := c.start("a", 0)
@@ -256,7 +256,7 @@ func TestProcessAloneWorksAgainAfterAnOutage(t *testing.T) {
 	})
 }
 
-func TestWorkThatFailsEndsRun(t *testing.T) {
+func TestRunReturnsErrorOfWork(t *testing.T) {
 	for label, err := range map[string]error{"an error": errBoom, "nothing": nil} {
 		t.Run("work returns "+label, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -278,9 +278,9 @@ func TestWorkThatFailsEndsRun(t *testing.T) {
 	}
 }
 
-// TestLeaseOfAnotherIsLeftAlone: an election that held the lease when it last
+// TestLeaseOfOtherHolderIsNotReleased: an election that held the lease when it last
 // looked tries to give it up, whoever holds it now.
-func TestLeaseOfAnotherIsLeftAlone(t *testing.T) {
+func TestLeaseOfOtherHolderIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		other := c.start("b", 0)
@@ -354,7 +354,7 @@ func TestGuardRefusesWithoutTheLease(t *testing.T) {
 			t.Errorf("with the lease: %v, %d sent", err, sent)
 		}
 		c.cut.Store("a", true)
-		time.Sleep(DefaultTiming().tenure() + time.Second)
+		time.Sleep(DefaultTiming().workTime() + time.Second)
 		if err := send(); !errors.Is(err, ErrNotHeld) || sent != 1 {
 			t.Errorf("after the last renewal's time: %v, %d sent", err, sent)
 		}
@@ -362,16 +362,16 @@ func TestGuardRefusesWithoutTheLease(t *testing.T) {
 	})
 }
 
-func TestTermIsJudgedByBothClocks(t *testing.T) {
-	term := newTerm(func() {}, DefaultTiming().tenure())
+func TestTermEndsByEitherClock(t *testing.T) {
+	term := newTerm(func() {}, DefaultTiming().workTime())
 	began := time.Now()
 	term.extend(began)
-	t.Cleanup(func() { _ = term.end() })
+	t.Cleanup(func() { _ = term.stopAndWait() })
 	// Without a monotonic part: what a machine sees that has slept.
-	if woken := began.Round(0).Add(time.Hour); term.held(woken) {
+	if woken := began.Round(0).Add(time.Hour); term.isHeld(woken) {
 		t.Error("the term outlasts a sleep of an hour")
 	}
-	if !term.held(began.Add(time.Second)) {
+	if !term.isHeld(began.Add(time.Second)) {
 		t.Error("the term does not last a second")
 	}
 }

@@ -31,7 +31,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err == nil {
 		l.holder = record.HolderIdentity
 		if l.holder != "" && l.holder != l.Identity() {
-			l.term.lose()
+			l.term.endIfBegun()
 		}
 	}
 	return record, raw, err
@@ -40,14 +40,14 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 // Create makes the lease, held by this process.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	began := time.Now()
-	return l.wrote(record, began, l.Interface.Create(ctx, record))
+	return l.observeWrite(record, began, l.Interface.Create(ctx, record))
 }
 
 // Update takes, renews or gives up the lease. It is given up once the work has
 // ended.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if record.HolderIdentity == "" {
-		_ = l.term.end() // told by whoever serves the term
+		_ = l.term.stopAndWait() // told by whoever serves the term
 		// The election gives up what it held when it last looked, and that may be
 		// another process's by now.
 		if l.holder != l.Identity() {
@@ -55,10 +55,10 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 		}
 	}
 	began := time.Now()
-	return l.wrote(record, began, l.Interface.Update(ctx, record))
+	return l.observeWrite(record, began, l.Interface.Update(ctx, record))
 }
 
-func (l *lock) wrote(record resourcelock.LeaderElectionRecord, began time.Time, err error) error {
+func (l *lock) observeWrite(record resourcelock.LeaderElectionRecord, began time.Time, err error) error {
 	if err == nil && record.HolderIdentity == l.Identity() {
 		l.term.extend(began)
 	}

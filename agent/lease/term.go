@@ -12,9 +12,9 @@ import (
 
 // term is the time in which work may be done; each election has its own.
 type term struct {
-	stop    func()        // ends the election
-	tenure  time.Duration // from the begin of a renewal
-	running sync.WaitGroup
+	stop     func()        // ends the election
+	workTime time.Duration // from the begin of a renewal
+	running  sync.WaitGroup
 
 	ctx    context.Context // of the work
 	cancel context.CancelFunc
@@ -26,7 +26,7 @@ type term struct {
 }
 
 func newTerm(stop func(), tenure time.Duration) *term {
-	t := &term{stop: stop, tenure: tenure}
+	t := &term{stop: stop, workTime: tenure}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
@@ -38,32 +38,32 @@ func (t *term) extend(began time.Time) {
 	if t.ctx.Err() != nil {
 		return
 	}
-	t.until = began.Add(t.tenure)
+	t.until = began.Add(t.workTime)
 	if t.deadline != nil {
 		t.deadline.Stop()
 	}
-	t.deadline = time.AfterFunc(time.Until(t.until), t.quit)
+	t.deadline = time.AfterFunc(time.Until(t.until), t.expire)
 }
 
-// quit tells the work to end.
-func (t *term) quit() {
+// expire tells the work to end.
+func (t *term) expire() {
 	t.cancel()
 	t.stop() // it must not renew what nobody makes use of
 }
 
-// lose ends a term that has begun: another process holds the lease.
-func (t *term) lose() {
+// endIfBegun ends a term that has begun: another process holds the lease.
+func (t *term) endIfBegun() {
 	t.mu.Lock()
 	begun := !t.until.IsZero()
 	t.mu.Unlock()
 	if begun {
-		t.quit()
+		t.expire()
 	}
 }
 
 // run does the work unless the term has ended.
 func (t *term) run(work func(context.Context) error) {
-	if !t.enter() {
+	if !t.start() {
 		return
 	}
 	defer t.running.Done()
@@ -80,7 +80,7 @@ func (t *term) run(work func(context.Context) error) {
 	t.stop()
 }
 
-func (t *term) enter() bool {
+func (t *term) start() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx.Err() != nil {
@@ -90,9 +90,9 @@ func (t *term) enter() bool {
 	return true
 }
 
-// end ends the work and waits for it. The error is that of work that returned
+// stopAndWait ends the work and waits for it. The error is that of work that returned
 // before.
-func (t *term) end() error {
+func (t *term) stopAndWait() error {
 	t.mu.Lock()
 	t.cancel()
 	if t.deadline != nil {
@@ -105,8 +105,8 @@ func (t *term) end() error {
 	return t.err
 }
 
-// held tells whether the work may go on.
-func (t *term) held(now time.Time) bool {
+// isHeld tells whether the work may go on.
+func (t *term) isHeld(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// Without its monotonic part too: that clock stops while a machine sleeps.
@@ -115,13 +115,13 @@ func (t *term) held(now time.Time) bool {
 
 // guard is a transport that asks before each request.
 type guard struct {
-	next http.RoundTripper
-	held func() error
+	next  http.RoundTripper
+	check func() error
 }
 
 // RoundTrip sends a request if it may be sent.
 func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := g.held(); err != nil {
+	if err := g.check(); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}

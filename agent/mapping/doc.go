@@ -11,5 +11,5 @@
 //
 // Groups that cannot be read, such as those of an aggregated API server that is away, are
 // no hindrance to the others. A name that is not there and might be of such a group is
-// [ErrUnread], which is worth another try; [ErrNoMatch] is said only where it is certain.
+// [ErrUnavailable], which is worth another try; [ErrNoMatch] is said only where it is certain.
 package mapping

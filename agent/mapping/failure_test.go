@@ -98,7 +98,7 @@ func withMetrics() *apiServer {
 	})}
 }
 
-func TestAGroupThatCannotBeRead(t *testing.T) {
+func TestResourceWhileGroupIsUnavailable(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		target wire.Target
@@ -108,14 +108,14 @@ func TestAGroupThatCannotBeRead(t *testing.T) {
 		"short name of another":             {"it is there", wire.Target{Resource: "deploy"}, nil},
 		"kind of another":                   {"it is there", wire.Target{Kind: "Deployment", Group: "apps", Version: "v1"}, nil},
 		"the same name in another":          {"the core goes before all", wire.Target{Resource: "nodes"}, nil},
-		"its kind":                          {"it may be there", wire.Target{Kind: "NodeMetrics", Group: "metrics.k8s.io", Version: "v1beta1"}, ErrUnread},
-		"its kind in any version":           {"it may be there", wire.Target{Kind: "NodeMetrics", Group: "metrics.k8s.io"}, ErrUnread},
-		"its kind in any group":             {"it may be there", wire.Target{Kind: "NodeMetrics"}, ErrUnread},
-		"its resource":                      {"it may be there", wire.Target{Resource: "nodes", Group: "metrics.k8s.io"}, ErrUnread},
-		"its resource in one word":          {"it may be there", wire.Target{Resource: "nodes.metrics.k8s.io"}, ErrUnread},
-		"its resource in one whole word":    {"it may be there", wire.Target{Resource: "nodes.v1beta1.metrics.k8s.io"}, ErrUnread},
-		"its resource, of its short group":  {"the beginning of a group's name is enough for kubectl", wire.Target{Resource: "nodes.metrics"}, ErrUnread},
-		"a resource of any group":           {"it may have that", wire.Target{Resource: "foos"}, ErrUnread},
+		"its kind":                          {"it may be there", wire.Target{Kind: "NodeMetrics", Group: "metrics.k8s.io", Version: "v1beta1"}, ErrUnavailable},
+		"its kind in any version":           {"it may be there", wire.Target{Kind: "NodeMetrics", Group: "metrics.k8s.io"}, ErrUnavailable},
+		"its kind in any group":             {"it may be there", wire.Target{Kind: "NodeMetrics"}, ErrUnavailable},
+		"its resource":                      {"it may be there", wire.Target{Resource: "nodes", Group: "metrics.k8s.io"}, ErrUnavailable},
+		"its resource in one word":          {"it may be there", wire.Target{Resource: "nodes.metrics.k8s.io"}, ErrUnavailable},
+		"its resource in one whole word":    {"it may be there", wire.Target{Resource: "nodes.v1beta1.metrics.k8s.io"}, ErrUnavailable},
+		"its resource, of its short group":  {"the beginning of a group's name is enough for kubectl", wire.Target{Resource: "nodes.metrics"}, ErrUnavailable},
+		"a resource of any group":           {"it may have that", wire.Target{Resource: "foos"}, ErrUnavailable},
 		"another version of it":             {"that is not served", wire.Target{Kind: "NodeMetrics", Group: "metrics.k8s.io", Version: "v1"}, ErrNoMatch},
 		"a resource of another version":     {"that is not served", wire.Target{Resource: "foos.metrics.k8s.io", Version: "v1"}, ErrNoMatch},
 		"a resource of another":             {"that group was read", wire.Target{Resource: "foos.apps"}, ErrNoMatch},
@@ -135,7 +135,7 @@ func TestAGroupThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestAGroupThatCannotBeReadIsNotReadWithEachQuestion(t *testing.T) {
+func TestUnavailableGroupIsNotReadForEachTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := withMetrics()
 		server.fail(metricsPath, http.StatusServiceUnavailable)
@@ -152,18 +152,18 @@ func TestAGroupThatCannotBeReadIsNotReadWithEachQuestion(t *testing.T) {
 		for range 10 {
 			ask(wire.Target{Resource: "pods"}, nil)
 			ask(wire.Target{Resource: "po"}, nil)
-			ask(metrics, ErrUnread)
+			ask(metrics, ErrUnavailable)
 		}
 		if now := server.asked(); now != n {
 			t.Errorf("%d requests for what is known, or was read a moment ago", now-n)
 		}
 		server.recover()
-		time.Sleep(refreshPause)
+		time.Sleep(minRefreshInterval)
 		ask(metrics, nil)
 	})
 }
 
-func TestAFailureNamesTheGroupThatMayHaveTheName(t *testing.T) {
+func TestErrorNamesUnavailableGroup(t *testing.T) {
 	server := withMetrics()
 	server.fail(metricsPath, http.StatusServiceUnavailable)
 	_, err := New(server.client()).Resource(wire.Target{Resource: "foos"})
@@ -173,7 +173,7 @@ func TestAFailureNamesTheGroupThatMayHaveTheName(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsNoMismatch(t *testing.T) {
+func TestFailedDiscoveryIsNotNoMatch(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		server *apiServer
@@ -186,8 +186,8 @@ func TestWhatCannotBeReadIsNoMismatch(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(tc.server.client()).Resource(wire.Target{Resource: "pods"})
-			if !errors.Is(err, ErrUnread) || errors.Is(err, ErrNoMatch) {
-				t.Errorf("%s: %v, want %v", tc.reason, err, ErrUnread)
+			if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNoMatch) {
+				t.Errorf("%s: %v, want %v", tc.reason, err, ErrUnavailable)
 			}
 			if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 				t.Errorf("%s: %v has a status of the API server", tc.reason, err)
@@ -196,13 +196,13 @@ func TestWhatCannotBeReadIsNoMismatch(t *testing.T) {
 	}
 }
 
-func TestAFailureAnswersThoseWhoWaitedForIt(t *testing.T) {
+func TestFailureIsSharedByWaitingCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := withMetrics()
 		server.fail("/apis", http.StatusInternalServerError)
 		m := New(server.client())
 		for range 10 {
-			if _, err := m.Resource(wire.Target{Resource: "pods"}); !errors.Is(err, ErrUnread) {
+			if _, err := m.Resource(wire.Target{Resource: "pods"}); !errors.Is(err, ErrUnavailable) {
 				t.Error(err)
 			}
 		}
@@ -210,31 +210,31 @@ func TestAFailureAnswersThoseWhoWaitedForIt(t *testing.T) {
 			t.Errorf("%d requests, want those of one reading", n)
 		}
 		server.recover()
-		time.Sleep(failurePause)
+		time.Sleep(failureTTL)
 		if _, err := m.Resource(wire.Target{Resource: "pods"}); err != nil {
 			t.Errorf("after the pause: %v", err)
 		}
 	})
 }
 
-func TestWhatIsKnownOutlivesAFailure(t *testing.T) {
+func TestKnownResourcesSurviveFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := withMetrics()
 		m := New(server.client())
 		if _, err := m.Resource(wire.Target{Resource: "pods"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(refreshPause)
+		time.Sleep(minRefreshInterval)
 		server.fail("/apis", http.StatusInternalServerError)
-		if _, err := m.Resource(wire.Target{Resource: "foos"}); !errors.Is(err, ErrUnread) {
-			t.Errorf("what is not known: %v, want %v", err, ErrUnread)
+		if _, err := m.Resource(wire.Target{Resource: "foos"}); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("what is not known: %v, want %v", err, ErrUnavailable)
 		}
 		if _, err := m.Resource(wire.Target{Resource: "pods"}); err != nil {
 			t.Errorf("what is known: %v", err)
 		}
 		m.Reset()
-		if _, err := m.Resource(wire.Target{Resource: "pods"}); !errors.Is(err, ErrUnread) {
-			t.Errorf("what may be known no more: %v, want %v", err, ErrUnread)
+		if _, err := m.Resource(wire.Target{Resource: "pods"}); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("what may be known no more: %v, want %v", err, ErrUnavailable)
 		}
 	})
 }
@@ -252,7 +252,7 @@ func (s shuffled) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIR
 	return groups, reversed, err
 }
 
-func TestAShortNameIsOfTheFirstGroupThatHasIt(t *testing.T) {
+func TestShortNameIsOfFirstGroup(t *testing.T) {
 	server := withMetrics()
 	server.lists = append(server.lists, &metav1.APIResourceList{
 		GroupVersion: "z.example.com/v1", APIResources: []metav1.APIResource{{Name: "departures", SingularName: "departure", Kind: "Departure", ShortNames: []string{"deploy"}}},

@@ -13,20 +13,20 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// find finds the resource of a target. Its errors are those of a RESTMapper.
-func (s *snapshot) find(t wire.Target) (*meta.RESTMapping, error) {
+// findTarget finds the resource of a target. Its errors are those of a RESTMapper.
+func (s *resources) findTarget(t wire.Target) (*meta.RESTMapping, error) {
 	if t.Kind == "" {
 		return s.findResource(t)
 	}
 	mapping, err := s.findKind(schema.GroupVersionKind{Group: t.Group, Version: t.Version, Kind: t.Kind})
 	if meta.IsNoMatchError(err) && t.Group == "" && t.Version == "" {
-		return s.findWord(t, t.Kind) // of any group
+		return s.findName(t, t.Kind) // of any group
 	}
 	return mapping, err
 }
 
 // findKind finds a kind of exactly this group; no version is any.
-func (s *snapshot) findKind(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+func (s *resources) findKind(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	if kind.Version != "" {
 		return s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
@@ -34,12 +34,12 @@ func (s *snapshot) findKind(kind schema.GroupVersionKind) (*meta.RESTMapping, er
 }
 
 // findResource finds what kubectl takes as the name of a resource: its kind, too.
-func (s *snapshot) findResource(t wire.Target) (*meta.RESTMapping, error) {
-	mapping, err := s.findWord(t, t.Resource)
+func (s *resources) findResource(t wire.Target) (*meta.RESTMapping, error) {
+	mapping, err := s.findName(t, t.Resource)
 	if !meta.IsNoMatchError(err) {
 		return mapping, err
 	}
-	for _, m := range meanings(t, t.Resource) {
+	for _, m := range interpretations(t, t.Resource) {
 		mapping, other := s.findKind(m.GroupVersion().WithKind(m.Resource))
 		if !meta.IsNoMatchError(other) {
 			return mapping, other
@@ -48,11 +48,11 @@ func (s *snapshot) findResource(t wire.Target) (*meta.RESTMapping, error) {
 	return nil, err
 }
 
-// findWord finds a resource by its plural, singular or short name, with or without a
+// findName finds a resource by its plural, singular or short name, with or without a
 // version and a group.
-func (s *snapshot) findWord(t wire.Target, word string) (*meta.RESTMapping, error) {
+func (s *resources) findName(t wire.Target, word string) (*meta.RESTMapping, error) {
 	var err error = &meta.NoResourceMatchError{PartialResource: schema.GroupVersionResource{Resource: word}}
-	for _, m := range meanings(t, strings.ToLower(word)) {
+	for _, m := range interpretations(t, strings.ToLower(word)) {
 		var kind schema.GroupVersionKind
 		if kind, err = s.mapper.KindFor(m); err == nil {
 			// The version of a short name is lost on the way.
@@ -66,20 +66,20 @@ func (s *snapshot) findWord(t wire.Target, word string) (*meta.RESTMapping, erro
 	return nil, err
 }
 
-// failedOf returns those of the groups that could not be read which may have a target.
-func (s *snapshot) failedOf(t wire.Target) map[schema.GroupVersion]error {
+// failedGroupsFor returns those of the groups that could not be read which may have a target.
+func (s *resources) failedGroupsFor(t wire.Target) map[schema.GroupVersion]error {
 	failed := map[schema.GroupVersion]error{}
 	for gv, err := range s.failed {
-		if mayBeOf(t, gv) {
+		if mayBelongTo(t, gv) {
 			failed[gv] = err
 		}
 	}
 	return failed
 }
 
-// mayBeOf reports whether a target leaves open that it is of a group and version, if one
+// mayBelongTo reports whether a target leaves open that it is of a group and version, if one
 // does not know what is in there.
-func mayBeOf(t wire.Target, gv schema.GroupVersion) bool {
+func mayBelongTo(t wire.Target, gv schema.GroupVersion) bool {
 	word := t.Resource
 	if t.Kind != "" {
 		word = t.Kind
@@ -87,7 +87,7 @@ func mayBeOf(t wire.Target, gv schema.GroupVersion) bool {
 	if t.Kind != "" && t.Group == "" && t.Version != "" {
 		return gv.Group == "" && gv.Version == t.Version // a kind of the core
 	}
-	for _, m := range meanings(t, word) {
+	for _, m := range interpretations(t, word) {
 		// The beginning of a group's name may stand for it.
 		if strings.HasPrefix(gv.Group, m.Group) && (m.Version == "" || m.Version == gv.Version) {
 			return true
@@ -96,10 +96,10 @@ func mayBeOf(t wire.Target, gv schema.GroupVersion) bool {
 	return false
 }
 
-// meanings returns how a word of a target can be read: what is behind its first dot is a
+// interpretations returns how a word of a target can be read: what is behind its first dot is a
 // group, or a version and a group. Those that contradict the rest of the target, or name
 // nothing, are left out.
-func meanings(t wire.Target, word string) []schema.GroupVersionResource {
+func interpretations(t wire.Target, word string) []schema.GroupVersionResource {
 	withVersion, without := schema.ParseResourceArg(word)
 	all := []schema.GroupVersionResource{without.WithVersion("")}
 	if withVersion != nil {
@@ -107,7 +107,7 @@ func meanings(t wire.Target, word string) []schema.GroupVersionResource {
 	}
 	var agree []schema.GroupVersionResource
 	for _, m := range all {
-		if m.Resource == "" || contradict(m.Group, t.Group) || contradict(m.Version, t.Version) {
+		if m.Resource == "" || conflict(m.Group, t.Group) || conflict(m.Version, t.Version) {
 			continue
 		}
 		m.Group, m.Version = cmp.Or(m.Group, t.Group), cmp.Or(m.Version, t.Version)
@@ -116,5 +116,5 @@ func meanings(t wire.Target, word string) []schema.GroupVersionResource {
 	return agree
 }
 
-// contradict reports whether two names that may be missing differ.
-func contradict(a, b string) bool { return a != "" && b != "" && a != b }
+// conflict reports whether two names that may be missing differ.
+func conflict(a, b string) bool { return a != "" && b != "" && a != b }

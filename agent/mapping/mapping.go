@@ -22,27 +22,27 @@ var (
 	ErrNoMatch = errors.New("the cluster has no such resource")
 	// ErrAmbiguous: several groups have it.
 	ErrAmbiguous = errors.New("several groups have such a resource; name one")
-	// ErrUnread: the cluster may have it. What it serves could not be read, or not all of
+	// ErrUnavailable: the cluster may have it. What it serves could not be read, or not all of
 	// it; another try may end in another way.
-	ErrUnread = errors.New("cannot read what the cluster serves")
+	ErrUnavailable = errors.New("cannot read what the cluster serves")
 )
 
 const (
-	// refreshPause is the shortest time between two readings of what the cluster serves
+	// minRefreshInterval is the shortest time between two readings of what the cluster serves
 	// because of a name that is not there.
-	refreshPause = 10 * time.Second
-	// failurePause is how long the failure of a reading answers all questions. Those that
+	minRefreshInterval = 10 * time.Second
+	// failureTTL is how long the failure of a reading answers all questions. Those that
 	// waited for it do not wait for failures of their own, one after the other.
-	failurePause = time.Second
+	failureTTL = time.Second
 )
 
 // NoMatchError says that the cluster has no such resource or kind. It is an ErrNoMatch.
 type NoMatchError struct {
 	// Target names what was looked for.
 	Target string
-	// Read is when what the cluster serves was read: before the question, if it was read
+	// ReadAt is when what the cluster serves was read: before the question, if it was read
 	// a moment ago. RetryAfter is when it may be read again.
-	Read       time.Time
+	ReadAt     time.Time
 	RetryAfter time.Duration
 }
 
@@ -60,11 +60,11 @@ type Mapper struct {
 	// All below are guarded by mu.
 	//
 	// served is what was read; nil if that has to be done before the next answer.
-	served *snapshot
+	resources *resources
 	// failure is the error of the last reading, and failed is when that ended; nil if it
 	// succeeded.
-	failure error
-	failed  time.Time
+	failure  error
+	failedAt time.Time
 }
 
 // New returns a mapper that has read nothing yet.
@@ -75,38 +75,38 @@ func New(client discovery.DiscoveryInterface) *Mapper { return &Mapper{client: c
 func (m *Mapper) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.served = nil
+	m.resources = nil
 }
 
 // Resource finds the resource of a target. The error is a NoMatchError, or wraps
-// ErrAmbiguous or ErrUnread.
+// ErrAmbiguous or ErrUnavailable.
 func (m *Mapper) Resource(t wire.Target) (*meta.RESTMapping, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.served == nil {
-		if err := m.read(); err != nil {
-			return nil, unread(t, err)
+	if m.resources == nil {
+		if err := m.refresh(); err != nil {
+			return nil, unavailable(t, err)
 		}
 	}
-	mapping, err := m.served.find(t)
-	if meta.IsNoMatchError(err) && time.Since(m.served.read) >= refreshPause {
-		if err := m.read(); err != nil { // what is known stays, for other questions
-			return nil, unread(t, err)
+	mapping, err := m.resources.findTarget(t)
+	if meta.IsNoMatchError(err) && time.Since(m.resources.readAt) >= minRefreshInterval {
+		if err := m.refresh(); err != nil { // what is known stays, for other questions
+			return nil, unavailable(t, err)
 		}
-		mapping, err = m.served.find(t)
+		mapping, err = m.resources.findTarget(t)
 	}
 	return mapping, m.classify(t, err)
 }
 
-// read reads what the cluster serves, unless that failed a moment ago; m.mu is held.
-func (m *Mapper) read() error {
-	if m.failure != nil && time.Since(m.failed) < failurePause {
+// refresh reads what the cluster serves, unless that failed a moment ago; m.mu is held.
+func (m *Mapper) refresh() error {
+	if m.failure != nil && time.Since(m.failedAt) < failureTTL {
 		return m.failure
 	}
-	served, err := takeSnapshot(m.client)
-	m.failure, m.failed = err, time.Now()
+	served, err := discover(m.client)
+	m.failure, m.failedAt = err, time.Now()
 	if err == nil {
-		m.served = served
+		m.resources = served
 	}
 	return err
 }
@@ -119,24 +119,24 @@ func (m *Mapper) classify(t wire.Target, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &resources), errors.As(err, &kinds):
-		return fmt.Errorf("%s: %w", describe(t), ErrAmbiguous)
+		return fmt.Errorf("%s: %w", targetText(t), ErrAmbiguous)
 	case !meta.IsNoMatchError(err):
-		return unread(t, err)
+		return unavailable(t, err)
 	}
-	if failed := m.served.failedOf(t); len(failed) > 0 {
-		return unread(t, &discovery.ErrGroupDiscoveryFailed{Groups: failed})
+	if failed := m.resources.failedGroupsFor(t); len(failed) > 0 {
+		return unavailable(t, &discovery.ErrGroupDiscoveryFailed{Groups: failed})
 	}
-	return &NoMatchError{Target: describe(t), Read: m.served.read, RetryAfter: max(0, refreshPause-time.Since(m.served.read))}
+	return &NoMatchError{Target: targetText(t), ReadAt: m.resources.readAt, RetryAfter: max(0, minRefreshInterval-time.Since(m.resources.readAt))}
 }
 
-// unread returns an ErrUnread. It does not wrap its cause: a status of the API server
+// unavailable returns an ErrUnavailable. It does not wrap its cause: a status of the API server
 // there is of a request of the agent, and a caller would take it for one about the target.
-func unread(t wire.Target, cause error) error {
-	return fmt.Errorf("%s: %w: %s", describe(t), ErrUnread, cause.Error())
+func unavailable(t wire.Target, cause error) error {
+	return fmt.Errorf("%s: %w: %s", targetText(t), ErrUnavailable, cause.Error())
 }
 
-// describe names a target as its author does.
-func describe(t wire.Target) string {
+// targetText names a target as its author does.
+func targetText(t wire.Target) string {
 	text := fmt.Sprintf("resource %q", t.Resource)
 	if t.Kind != "" {
 		text = fmt.Sprintf("kind %q", t.Kind)

@@ -36,7 +36,7 @@ func served() *fake.FakeDiscovery {
 	}}}
 }
 
-func TestAResourceIsFoundAsKubectlFindsIt(t *testing.T) {
+func TestResourceFindsWhatKubectlFinds(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		target wire.Target
@@ -89,7 +89,7 @@ func TestAResourceIsFoundAsKubectlFindsIt(t *testing.T) {
 	}
 }
 
-func TestWhatTheClusterServesIsReadAgainForANameThatIsNotThere(t *testing.T) {
+func TestUnknownNameRefreshesDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := served()
 		m := New(client)
@@ -126,14 +126,14 @@ func TestWhatTheClusterServesIsReadAgainForANameThatIsNotThere(t *testing.T) {
 		if _, err := m.Resource(wire.Target{Resource: "pods"}); !errors.Is(err, ErrNoMatch) {
 			t.Errorf("what is gone is found after a reset: %v", err)
 		}
-		time.Sleep(refreshPause)
+		time.Sleep(minRefreshInterval)
 		if _, err := m.Resource(wire.Target{Resource: "bars"}); err != nil {
 			t.Errorf("ten seconds later: %v", err)
 		}
 	})
 }
 
-func TestAnErrorNamesWhatWasLookedFor(t *testing.T) {
+func TestErrorNamesTarget(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		target wire.Target
@@ -152,22 +152,22 @@ func TestAnErrorNamesWhatWasLookedFor(t *testing.T) {
 	}
 }
 
-func TestAnErrorSaysHowOldItsKnowledgeIs(t *testing.T) {
+func TestNoMatchErrorHasTimeOfDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(served())
 		first := time.Now()
-		for _, age := range []time.Duration{0, time.Second, refreshPause - time.Nanosecond} {
+		for _, age := range []time.Duration{0, time.Second, minRefreshInterval - time.Nanosecond} {
 			time.Sleep(time.Until(first.Add(age)))
 			_, err := m.Resource(wire.Target{Resource: "foos"})
 			var none *NoMatchError
-			if !errors.As(err, &none) || !none.Read.Equal(first) || none.RetryAfter != refreshPause-age {
+			if !errors.As(err, &none) || !none.ReadAt.Equal(first) || none.RetryAfter != minRefreshInterval-age {
 				t.Errorf("after %s: %#v, want one that was read at the start, and may be again after the pause", age, none)
 			}
 		}
 	})
 }
 
-func TestManyAskAtOnce(t *testing.T) {
+func TestConcurrentCallsReadOnce(t *testing.T) {
 	m := New(served())
 	var asking sync.WaitGroup
 	for i := range 16 {

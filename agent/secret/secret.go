@@ -14,8 +14,8 @@ const Masked = "***"
 
 const kind = "Secret"
 
-// Is reports whether a resource is that of Secrets.
-func Is(resource schema.GroupVersionResource) bool {
+// IsSecret reports whether a resource is that of Secrets.
+func IsSecret(resource schema.GroupVersionResource) bool {
 	return resource.GroupResource() == corev1.Resource("secrets")
 }
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-func TestValuesOfSecretsAreHidden(t *testing.T) {
+func TestMaskHidesValues(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		in, want string
@@ -76,8 +76,8 @@ func TestValuesOfSecretsAreHidden(t *testing.T) {
 	}
 }
 
-func TestOnlyTheCoreGroupHasSecrets(t *testing.T) {
-	if !Is(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}) || Is(schema.GroupVersionResource{Group: "a.b", Version: "v1", Resource: "secrets"}) {
+func TestIsSecret(t *testing.T) {
+	if !IsSecret(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}) || IsSecret(schema.GroupVersionResource{Group: "a.b", Version: "v1", Resource: "secrets"}) {
 		t.Error("secrets of another group count, or the core group's do not")
 	}
 }

@@ -18,8 +18,8 @@ import (
 const (
 	// maxViews bounds the views that are followed; those beyond it wait, refused.
 	maxViews = 1000
-	// maxHeld bounds what all views together keep of their answers, in bytes.
-	maxHeld = 64 << 20
+	// maxMemory bounds what all views together keep of their answers, in bytes.
+	maxMemory = 64 << 20
 )
 
 // Door lets users of the hub in.

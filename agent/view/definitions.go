@@ -15,16 +15,16 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// followDefinitions has the views try again whose resource does not exist, when the
+// watchDefinitions has the views try again whose resource does not exist, when the
 // definition of one changes. As with rights, the API server serves what is new a moment
 // after its event.
-func (e *Engine) followDefinitions(ctx context.Context) {
+func (e *Engine) watchDefinitions(ctx context.Context) {
 	crds := e.cfg.Metadata.Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 	})
-	schedule := rbacwatch.NewSchedule(func(context.Context) { e.resolveAgain() })
+	schedule := rbacwatch.NewSchedule(func(context.Context) { e.retryUnresolved() })
 	follower := &watcher.Follower{
-		Feed: watcher.FeedOf(crds, nil), Sink: definitions{schedule: schedule, engine: e}, Log: e.cfg.Logger,
+		Feed: watcher.FeedOf(crds, nil), Sink: definitionSink{schedule: schedule, engine: e}, Log: e.cfg.Logger,
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -32,39 +32,39 @@ func (e *Engine) followDefinitions(ctx context.Context) {
 	schedule.Run(ctx)
 }
 
-// definitions is a watcher.Sink that keeps nothing.
-type definitions struct {
+// definitionSink is a watcher.Sink that keeps nothing.
+type definitionSink struct {
 	schedule *rbacwatch.Schedule
 	engine   *Engine
 }
 
 // Begin implements watcher.Sink.
-func (definitions) Begin() {}
+func (definitionSink) Begin() {}
 
 // End implements watcher.Sink.
-func (definitions) End(string) {}
+func (definitionSink) End(string) {}
 
 // Event implements watcher.Sink.
-func (d definitions) Event(metav1.Object, bool) { d.schedule.Trigger() }
+func (d definitionSink) Event(metav1.Object, bool) { d.schedule.Trigger() }
 
 // Refused implements watcher.Sink.
-func (d definitions) Refused(err error) {
+func (d definitionSink) Refused(err error) {
 	d.engine.cfg.Logger.Info("views of resources that do not exist wait: definitions cannot be watched", "err", err.Error())
 }
 
-// resolveAgain has the views try again whose resource does not exist, or was being looked
+// retryUnresolved has the views try again whose resource does not exist, or was being looked
 // up when the definition came.
-func (e *Engine) resolveAgain() {
+func (e *Engine) retryUnresolved() {
 	e.cfg.Resources.Reset()
-	for _, v := range e.snapshot() {
-		if v.refusedFor(wire.CauseTarget) || !v.answered() {
+	for _, v := range e.listViews() {
+		if v.isRefusedFor(wire.CauseTarget) || !v.hasAnswer() {
 			v.retry()
 		}
 	}
 }
 
-// answered reports whether a view has had an answer.
-func (v *view) answered() bool {
+// hasAnswer reports whether a view has had an answer.
+func (v *view) hasAnswer() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.body != nil

@@ -18,26 +18,26 @@ import (
 
 // Engine answers the views of a hub.
 type Engine struct {
-	cfg    Config
-	source *resource.Source
-	mirror *resource.Mirror
-	first  firstAnswers
-	memory memory
-	// unpacking is held while a record of Helm is read: one at a time is in memory.
-	unpacking sync.Mutex
+	cfg         Config
+	source      *resource.Source
+	mirror      *resource.Mirror
+	initialSync initialSync
+	memory      memoryBudget
+	// decoding is held while a record of Helm is read: one at a time is in memory.
+	decoding sync.Mutex
 
 	// rights runs while a view is followed, definitions while one is refused because the
 	// cluster has no such resource.
-	rights, definitions demand
-	running             sync.WaitGroup
+	rights, definitions sharedTask
+	goroutines          sync.WaitGroup
 
 	// mu is taken before the mu of a view.
 	mu sync.Mutex
 	// All below are guarded by mu.
 	ctx   context.Context  // of Run; nil before it and after its end
 	views map[string]*view // by key
-	// followed is the number of views that have a goroutine, at most maxViews.
-	followed, maxViews int
+	// running is the number of views that have a goroutine, at most maxViews.
+	running, maxViews int
 }
 
 // New returns an engine without views, which makes no request.
@@ -47,12 +47,12 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, source: resource.NewSource(wire.KindViewResult),
-		memory: memory{limit: maxHeld}, maxViews: maxViews, views: map[string]*view{},
+		memory: memoryBudget{limit: maxMemory}, maxViews: maxViews, views: map[string]*view{},
 	}
-	e.first = firstAnswers{complete: e.source.Complete, pending: map[string]struct{}{}}
-	e.rights = demand{run: e.followRights, running: &e.running}
-	e.definitions = demand{run: e.followDefinitions, running: &e.running}
-	e.mirror = resource.NewMirror(wire.KindView, resource.Receiver{Put: e.put, Delete: e.withdraw, Synced: e.first.sync})
+	e.initialSync = initialSync{complete: e.source.Complete, pending: map[string]struct{}{}}
+	e.rights = sharedTask{run: e.watchRights, goroutines: &e.goroutines}
+	e.definitions = sharedTask{run: e.watchDefinitions, goroutines: &e.goroutines}
+	e.mirror = resource.NewMirror(wire.KindView, resource.Receiver{Put: e.putView, Delete: e.deleteView, Synced: e.initialSync.setSynced})
 	return e, nil
 }
 
@@ -65,38 +65,38 @@ func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
 // Run follows the views until ctx ends. It is called once; views that came earlier wait
 // for it.
 func (e *Engine) Run(ctx context.Context) error {
-	e.begin(ctx)
+	e.startAll(ctx)
 	<-ctx.Done()
-	e.end()
-	e.running.Wait()
+	e.stopStarting()
+	e.goroutines.Wait()
 	return nil
 }
 
-// end has no view started any more.
-func (e *Engine) end() {
+// stopStarting has no view started any more.
+func (e *Engine) stopStarting() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ctx = nil
 }
 
-// begin starts the views that wait.
-func (e *Engine) begin(ctx context.Context) {
+// startAll starts the views that wait.
+func (e *Engine) startAll(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ctx = ctx
 	e.rights.ctx = e.ctx
 	e.definitions.ctx = e.ctx
-	for _, v := range e.sorted() {
-		e.start(v)
+	for _, v := range e.sortedViews() {
+		e.startView(v)
 	}
 }
 
-// put takes a view, or a new generation of one: somebody else asks the same.
-func (e *Engine) put(r resource.Resource) {
+// putView takes a view, or a new generation of one: somebody else asks the same.
+func (e *Engine) putView(r resource.Resource) {
 	spec, err := wire.DecodeView(r.Body)
 	if err != nil {
 		e.cfg.Logger.Error(err, "view is refused", "key", r.Key)
-		e.publish(r.Key, r.Generation, refused(wire.Refuse(wire.CauseTarget, metav1.StatusReasonInvalid, err.Error())))
+		e.publish(r.Key, r.Generation, encodeRefusal(wire.Refuse(wire.CauseTarget, metav1.StatusReasonInvalid, err.Error())))
 		return
 	}
 	e.mu.Lock()
@@ -105,31 +105,31 @@ func (e *Engine) put(r resource.Resource) {
 		v.setGeneration(r.Generation)
 		return
 	}
-	e.first.expect(r.Key)
+	e.initialSync.add(r.Key)
 	v := newView(e, r.Key, spec, r.Generation)
 	e.views[r.Key] = v
-	e.start(v)
+	e.startView(v)
 }
 
-// start follows a view if there is room for one more; e.mu is held.
-func (e *Engine) start(v *view) {
+// startView follows a view if there is room for one more; e.mu is held.
+func (e *Engine) startView(v *view) {
 	if e.ctx == nil {
 		return
 	}
-	if e.followed >= e.maxViews {
+	if e.running >= e.maxViews {
 		message := fmt.Sprintf("the cluster follows %d views already, which is the limit", e.maxViews)
 		v.refuse(wire.Refuse(wire.CauseLimit, metav1.StatusReasonTooManyRequests, message))
 		return
 	}
-	e.followed++
+	e.running++
 	e.rights.acquire()
 	ctx, cancel := context.WithCancel(e.ctx)
 	v.stop = cancel
-	e.running.Go(func() { v.run(ctx) })
+	e.goroutines.Go(func() { v.run(ctx) })
 }
 
-// withdraw ends a view that nobody asks for any more, and gives its room to another.
-func (e *Engine) withdraw(key string) {
+// deleteView ends a view that nobody asks for any more, and gives its room to another.
+func (e *Engine) deleteView(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if v, ok := e.views[key]; ok {
@@ -137,19 +137,19 @@ func (e *Engine) withdraw(key string) {
 		v.close()
 		if v.stop != nil {
 			v.stop()
-			e.followed--
+			e.running--
 			e.rights.release()
-			e.admit()
+			e.startWaiting()
 		}
 	}
 	e.source.Delete(key)
-	e.first.done(key)
+	e.initialSync.done(key)
 }
 
-// admit starts one of the views that wait, and has one of those try again that did not
+// startWaiting starts one of the views that wait, and has one of those try again that did not
 // fit into memory; e.mu is held.
-func (e *Engine) admit() {
-	started, retried := len(e.views) == e.followed, e.memory.waiting.Load() == 0
+func (e *Engine) startWaiting() {
+	started, retried := len(e.views) == e.running, e.memory.waiting.Load() == 0
 	if started && retried {
 		return
 	}
@@ -157,16 +157,16 @@ func (e *Engine) admit() {
 		switch {
 		case v.stop == nil && !started:
 			started = true
-			e.start(v)
-		case v.stop != nil && !retried && v.refusedFor(wire.CauseLimit):
+			e.startView(v)
+		case v.stop != nil && !retried && v.isRefusedFor(wire.CauseLimit):
 			retried = true
 			v.retry()
 		}
 	}
 }
 
-// sorted are the views in the order of their keys; e.mu is held.
-func (e *Engine) sorted() []*view {
+// sortedViews are the views in the order of their keys; e.mu is held.
+func (e *Engine) sortedViews() []*view {
 	views := make([]*view, 0, len(e.views))
 	for _, key := range slices.Sorted(maps.Keys(e.views)) {
 		views = append(views, e.views[key])
@@ -174,11 +174,11 @@ func (e *Engine) sorted() []*view {
 	return views
 }
 
-// snapshot are the views that there are now.
-func (e *Engine) snapshot() []*view {
+// listViews are the views that there are now.
+func (e *Engine) listViews() []*view {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.sorted()
+	return e.sortedViews()
 }
 
 // publish hands an answer to Sync.
@@ -186,5 +186,5 @@ func (e *Engine) publish(key string, generation int64, body []byte) {
 	if err := e.source.Put(resource.Resource{Key: key, Generation: generation, Body: body}); err != nil {
 		e.cfg.Logger.Error(err, "answer of a view is not published", "key", key)
 	}
-	e.first.done(key)
+	e.initialSync.done(key)
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestAListFollowsItsObjects(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestListFollowsObjects(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.server.set("configmaps", "shop", "b", data("k", "<v>"))
 		r.server.set("configmaps", "shop", "a", data("k", "v"))
 		r.server.set("configmaps", "elsewhere", "c", nil)
 		key := r.ask(configMaps("shop"), 7)
-		first := r.one(key, "the initial state")
+		first := r.onlyAnswer(key, "the initial state")
 		want := `{"apiVersion":"v1","items":[` +
 			`{"apiVersion":"v1","data":{"k":"v"},"kind":"ConfigMap","metadata":{"name":"a","namespace":"shop","resourceVersion":"102"}},` +
 			`{"apiVersion":"v1","data":{"k":"\u003cv\u003e"},"kind":"ConfigMap","metadata":{"name":"b","namespace":"shop","resourceVersion":"101"}}` +
@@ -30,15 +30,15 @@ func TestAListFollowsItsObjects(t *testing.T) {
 		if diff := cmp.Diff(want, string(first.Result)); diff != "" || first.generation != 7 || first.at != 0 {
 			t.Errorf("generation %d after %s, want 7 at once (-want +got):\n%s", first.generation, first.at, diff)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.set("configmaps", "shop", "0", nil)
 		r.server.set("configmaps", "elsewhere", "d", nil)
-		if got := r.one(key, "a new object"); got.at != time.Minute || !cmp.Equal(got.names(t), []string{"shop/0", "shop/a", "shop/b"}) {
+		if got := r.onlyAnswer(key, "a new object"); got.at != time.Minute || !cmp.Equal(got.names(t), []string{"shop/0", "shop/a", "shop/b"}) {
 			t.Errorf("%v after %s, want it at once, in its place", got.names(t), got.at-time.Minute)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.remove("configmaps", "shop", "a")
-		if got := r.one(key, "a deletion"); !cmp.Equal(got.names(t), []string{"shop/0", "shop/b"}) {
+		if got := r.onlyAnswer(key, "a deletion"); !cmp.Equal(got.names(t), []string{"shop/0", "shop/b"}) {
 			t.Errorf("%v, want what is left", got.names(t))
 		}
 		if diff := cmp.Diff([]string{"alice watch configmaps shop"}, views(r.server.seen())); diff != "" {
@@ -58,18 +58,18 @@ func views(requests []string) []string {
 	return of
 }
 
-func TestChangesAreAnsweredAtOnceAndThenOnceASecond(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestChangesArePublishedAtMostOncePerSecond(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(configMaps("shop"), 1)
-		r.one(key, "the initial state")
-		r.pass(time.Minute)
+		r.onlyAnswer(key, "the initial state")
+		r.sleep(time.Minute)
 		for n := range 30 {
 			r.server.set("configmaps", "shop", "a", data("k", strconv.Itoa(n)))
-			r.pass(100 * time.Millisecond)
+			r.sleep(100 * time.Millisecond)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		var at []time.Duration
-		all := r.take(key)
+		all := r.nextAnswer(key)
 		for _, a := range all {
 			at = append(at, a.at-time.Minute)
 		}
@@ -82,60 +82,60 @@ func TestChangesAreAnsweredAtOnceAndThenOnceASecond(t *testing.T) {
 	})
 }
 
-func TestAChangeThatIsUndoneIsNoAnswer(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestUndoneChangeIsNotPublished(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(configMaps("shop"), 1)
-		r.one(key, "the initial state")
+		r.onlyAnswer(key, "the initial state")
 		r.server.set("configmaps", "shop", "a", nil)
-		r.pass(time.Millisecond)
+		r.sleep(time.Millisecond)
 		r.server.remove("configmaps", "shop", "a")
-		r.pass(1200 * time.Millisecond)
-		r.none(key, "an object that came and went")
+		r.sleep(1200 * time.Millisecond)
+		r.expectNoAnswer(key, "an object that came and went")
 		r.server.set("configmaps", "shop", "b", nil)
-		if got := r.one(key, "the next change"); got.at != 1201*time.Millisecond {
+		if got := r.onlyAnswer(key, "the next change"); got.at != 1201*time.Millisecond {
 			t.Errorf("answered after %s, want at once", got.at)
 		}
 	})
 }
 
-func TestNothingIsAskedAtRest(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestIdleViewSendsNoRequests(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.ask(configMaps("shop"), 1)
 		r.ask(configMap("shop", "none"), 1)
-		r.pass(15 * time.Second) // rights are reviewed when their watches begin
+		r.sleep(15 * time.Second) // rights are reviewed when their watches begin
 		r.server.seen()
-		r.pass(4 * time.Minute)
+		r.sleep(4 * time.Minute)
 		if got := r.server.seen(); len(got) != 0 {
 			t.Errorf("requests at rest: %q", got)
 		}
 	})
 }
 
-func TestARenewedWatchAnswersNothingNew(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestRenewedWatchPublishesNothing(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.server.set("configmaps", "shop", "a", nil)
 		key := r.ask(configMaps("shop"), 1)
-		r.one(key, "the initial state")
-		r.pass(time.Minute)
+		r.onlyAnswer(key, "the initial state")
+		r.sleep(time.Minute)
 		r.server.cut("configmaps")
-		r.pass(time.Second)
+		r.sleep(time.Second)
 		r.server.expire("configmaps")
-		r.pass(time.Minute)
-		r.none(key, "a watch that was resumed, and one that began anew")
+		r.sleep(time.Minute)
+		r.expectNoAnswer(key, "a watch that was resumed, and one that began anew")
 		r.server.set("configmaps", "shop", "b", nil)
-		r.one(key, "a change after both")
+		r.onlyAnswer(key, "a change after both")
 	})
 }
 
-func TestOneMoreWhoAsksHasTheLastAnswerAgain(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestNewGenerationGetsLastAnswer(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(configMaps("shop"), 1)
-		first := r.one(key, "the initial state")
+		first := r.onlyAnswer(key, "the initial state")
 		r.ask(configMap("shop", "a"), 1)
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.seen()
 		r.ask(configMaps("shop"), 2)
-		again := r.one(key, "a new generation")
+		again := r.onlyAnswer(key, "a new generation")
 		if again.generation != 2 || again.at != time.Minute || string(again.Result) != string(first.Result) {
 			t.Errorf("generation %d after %s: %s; want 2, at once, the same", again.generation, again.at-time.Minute, again.Result)
 		}
@@ -143,70 +143,70 @@ func TestOneMoreWhoAsksHasTheLastAnswerAgain(t *testing.T) {
 			t.Errorf("requests for an answer that is there: %q", got)
 		}
 		r.server.set("configmaps", "shop", "a", nil)
-		if got := r.one(key, "a change"); got.generation != 2 {
+		if got := r.onlyAnswer(key, "a change"); got.generation != 2 {
 			t.Errorf("generation %d, want that of who asked last", got.generation)
 		}
 	})
 }
 
-func TestOneObjectIsAnsweredAsItIs(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestSingleObjectView(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		v := configMap("shop", "a")
 		v.Table, v.MaxBytes = true, 400
 		key := r.ask(v, 1)
-		got := r.one(key, "an object that does not exist")
+		got := r.onlyAnswer(key, "an object that does not exist")
 		want := &wire.Refusal{Cause: wire.CauseRequest, Status: metav1.StatusReasonNotFound, Message: `configmaps "a" not found`}
 		if diff := cmp.Diff(want, got.Refusal); diff != "" {
 			t.Errorf("refusal (-want +got):\n%s", diff)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.set("configmaps", "shop", "b", nil)
-		r.none(key, "another object")
+		r.expectNoAnswer(key, "another object")
 		r.server.set("configmaps", "shop", "a", data("k", "v"))
-		if got := r.one(key, "it comes"); !strings.Contains(string(got.Result), `"kind":"ConfigMap"`) || got.at != time.Minute {
+		if got := r.onlyAnswer(key, "it comes"); !strings.Contains(string(got.Result), `"kind":"ConfigMap"`) || got.at != time.Minute {
 			t.Errorf("%s after %s, want the object at once", got.Result, got.at-time.Minute)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.set("configmaps", "shop", "a", data("k", strings.Repeat("v", 400)))
 		want = &wire.Refusal{
 			Cause: wire.CauseLimit, Status: metav1.StatusReasonRequestEntityTooLarge,
 			Message: `configmaps "a" has 521 bytes of JSON, the limit of the view is 400`,
 		}
-		if diff := cmp.Diff(want, r.one(key, "it grows").Refusal); diff != "" {
+		if diff := cmp.Diff(want, r.onlyAnswer(key, "it grows").Refusal); diff != "" {
 			t.Errorf("refusal (-want +got):\n%s", diff)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.remove("configmaps", "shop", "a")
-		if got := r.one(key, "it goes"); got.Refusal == nil || got.Refusal.Status != metav1.StatusReasonNotFound {
+		if got := r.onlyAnswer(key, "it goes"); got.Refusal == nil || got.Refusal.Status != metav1.StatusReasonNotFound {
 			t.Errorf("%s %+v, want that it is not there", got.Result, got.Refusal)
 		}
 	})
 }
 
-func TestOneObjectIsFoundAmongAllThatAServerSends(t *testing.T) {
+func TestSingleObjectViewIgnoresOtherObjects(t *testing.T) {
 	for name, pages := range map[string]bool{"a stream": false, "pages": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(r *rig) {
+			runSynctest(t, func(r *rig) {
 				r.server.pages, r.server.unselective = pages, true
 				for _, name := range []string{"a", "b", "c"} {
 					r.server.set("configmaps", "shop", name, nil)
 				}
 				key := r.ask(configMap("shop", "b"), 1)
-				if got := string(r.one(key, "one of three").Result); !strings.Contains(got, `"name":"b"`) {
+				if got := string(r.onlyAnswer(key, "one of three").Result); !strings.Contains(got, `"name":"b"`) {
 					t.Errorf("%s, want the one that is asked for", got)
 				}
-				r.pass(time.Minute)
+				r.sleep(time.Minute)
 				r.server.remove("configmaps", "shop", "c")
-				r.none(key, "another one goes")
+				r.expectNoAnswer(key, "another one goes")
 			})
 		})
 	}
 }
 
-func TestAListThatIsNotStreamedIsReadInPages(t *testing.T) {
+func TestListIsPagedWithoutStreaming(t *testing.T) {
 	for name, asTable := range map[string]bool{"objects": false, "a Table": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(r *rig) {
+			runSynctest(t, func(r *rig) {
 				r.server.pages = true
 				for n := range 1200 {
 					r.server.set("configmaps", "shop", fmt.Sprintf("c%04d", n), nil)
@@ -214,12 +214,12 @@ func TestAListThatIsNotStreamedIsReadInPages(t *testing.T) {
 				v := configMaps("shop")
 				v.Table = asTable
 				key := r.ask(v, 1)
-				if got := r.one(key, "three pages").names(t); len(got) != 1200 {
+				if got := r.onlyAnswer(key, "three pages").names(t); len(got) != 1200 {
 					t.Errorf("%d items, want all of three pages", len(got))
 				}
-				r.pass(time.Minute)
+				r.sleep(time.Minute)
 				r.server.remove("configmaps", "shop", "c0007")
-				if got := r.one(key, "a deletion").names(t); len(got) != 1199 {
+				if got := r.onlyAnswer(key, "a deletion").names(t); len(got) != 1199 {
 					t.Errorf("%d items, want one less", len(got))
 				}
 			})
@@ -227,16 +227,16 @@ func TestAListThatIsNotStreamedIsReadInPages(t *testing.T) {
 	}
 }
 
-func TestWhatIsWithdrawnIsFollowedNoMore(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestDeletedViewStopsItsWatch(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(configMaps("shop"), 1)
 		other := r.ask(configMaps("other"), 1)
-		r.one(key, "the initial state")
+		r.onlyAnswer(key, "the initial state")
 		if got := r.server.watches("configmaps"); got != 2 {
 			t.Fatalf("%d watches, want one for each view", got)
 		}
 		r.views.Delete(key)
-		r.pass(time.Second)
+		r.sleep(time.Second)
 		if got := r.engine.Source().Keys(); !cmp.Equal(got, []string{other}) {
 			t.Errorf("answers to %v, want the other alone", got)
 		}
@@ -244,39 +244,39 @@ func TestWhatIsWithdrawnIsFollowedNoMore(t *testing.T) {
 			t.Errorf("%d watches of objects and %d of roles, want those of the other view", r.server.watches("configmaps"), r.server.watches("roles"))
 		}
 		r.views.Delete(other)
-		r.pass(time.Second)
-		if r.server.watches("configmaps") != 0 || r.server.watches("roles") != 0 || r.engine.memory.held.Load() != 0 {
-			t.Errorf("%d watches of objects, %d of roles, %d bytes; want none without a view", r.server.watches("configmaps"), r.server.watches("roles"), r.engine.memory.held.Load())
+		r.sleep(time.Second)
+		if r.server.watches("configmaps") != 0 || r.server.watches("roles") != 0 || r.engine.memory.used.Load() != 0 {
+			t.Errorf("%d watches of objects, %d of roles, %d bytes; want none without a view", r.server.watches("configmaps"), r.server.watches("roles"), r.engine.memory.used.Load())
 		}
 		r.ask(configMaps("shop"), 2)
-		r.one(key, "the view again")
+		r.onlyAnswer(key, "the view again")
 		if r.server.watches("roles") != 1 {
 			t.Error("rights are not followed again")
 		}
 	})
 }
 
-func TestAnotherProcessSendsWhatDiffers(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestNextProcessSendsOnlyDifferences(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		same, differs := r.ask(configMaps("shop"), 1), r.ask(configMaps("other"), 1)
 		gone := r.ask(configMaps("gone"), 1)
 		for _, key := range []string{same, differs, gone} {
-			r.one(key, "the initial state")
+			r.onlyAnswer(key, "the initial state")
 		}
 		r.stop()
 		r.views.Delete(gone)
 		r.server.set("configmaps", "other", "a", nil)
 		r.server.answer[""] = status(-1, "", "")
 		r.start()
-		r.pass(time.Minute)
-		r.none(same, "while the API server is away")
+		r.sleep(time.Minute)
+		r.expectNoAnswer(same, "while the API server is away")
 		if len(r.dropped) != 0 {
 			t.Errorf("%v are withdrawn, and may be answered yet", r.dropped)
 		}
 		r.server.configure(func(s *server) { delete(s.answer, "") })
-		r.pass(time.Minute)
-		r.none(same, "what has not changed")
-		if got := r.one(differs, "what has changed").names(t); !cmp.Equal(got, []string{"other/a"}) {
+		r.sleep(time.Minute)
+		r.expectNoAnswer(same, "what has not changed")
+		if got := r.onlyAnswer(differs, "what has changed").names(t); !cmp.Equal(got, []string{"other/a"}) {
 			t.Errorf("%v, want what changed meanwhile", got)
 		}
 		if !cmp.Equal(r.dropped, []string{gone}) {
@@ -285,39 +285,39 @@ func TestAnotherProcessSendsWhatDiffers(t *testing.T) {
 	})
 }
 
-func TestNothingIsAnsweredAfterItsView(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestDeletedViewPublishesNothing(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(configMaps("shop"), 1)
-		r.one(key, "the initial state")
+		r.onlyAnswer(key, "the initial state")
 		r.server.set("configmaps", "shop", "a", nil) // waits for its second
-		r.pass(time.Millisecond)
+		r.sleep(time.Millisecond)
 		r.views.Delete(key)
-		r.pass(time.Minute)
-		r.none(key, "a change before the end")
+		r.sleep(time.Minute)
+		r.expectNoAnswer(key, "a change before the end")
 		if keys := r.engine.Source().Keys(); len(keys) != 0 {
 			t.Errorf("%v are published", keys)
 		}
 	})
 }
 
-func TestARefusalTakesThePlaceOfWhatWaits(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestRefusalReplacesPendingAnswer(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(configMaps("shop"), 1)
-		r.one(key, "the initial state")
+		r.onlyAnswer(key, "the initial state")
 		r.server.set("configmaps", "shop", "a", nil) // waits for its second
-		r.pass(time.Millisecond)
+		r.sleep(time.Millisecond)
 		r.server.configure(func(s *server) { s.answer["configmaps"] = status(403, metav1.StatusReasonForbidden, "no") })
 		r.server.expire("configmaps")
-		r.pass(time.Minute)
-		if got := r.one(key, "one answer"); got.Refusal == nil {
+		r.sleep(time.Minute)
+		if got := r.onlyAnswer(key, "one answer"); got.Refusal == nil {
 			t.Errorf("%s, want the refusal", got.Result)
 		}
 	})
 }
 
-func TestAnEngineWithoutViewsAsksNothing(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		r.pass(time.Hour)
+func TestEngineWithoutViewsSendsNoRequests(t *testing.T) {
+	runSynctest(t, func(r *rig) {
+		r.sleep(time.Hour)
 		if got := r.server.requests; len(got) != 0 {
 			t.Errorf("requests: %q", got)
 		}

@@ -27,11 +27,11 @@ type feed struct {
 	columns func() json.RawMessage
 }
 
-// resolve finds the resource of a view.
-func resolve(spec wire.View, resources Resources) (*meta.RESTMapping, error) {
+// resolveTarget finds the resource of a view.
+func resolveTarget(spec wire.View, resources Resources) (*meta.RESTMapping, error) {
 	t := spec.Target
-	if spec.Secrets == wire.SecretsRefused && namesSecrets(t) {
-		return nil, errSecrets
+	if spec.Secrets == wire.SecretsRefused && targetsSecrets(t) {
+		return nil, errSecretsRefused
 	}
 	if problems := content.IsPathSegmentName(t.Namespace); len(problems) > 0 {
 		return nil, fmt.Errorf("%w: namespace %q %s", errTarget, t.Namespace, strings.Join(problems, ", "))
@@ -40,8 +40,8 @@ func resolve(spec wire.View, resources Resources) (*meta.RESTMapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Secrets == wire.SecretsRefused && secret.Is(m.Resource) {
-		return nil, errSecrets
+	if spec.Secrets == wire.SecretsRefused && secret.IsSecret(m.Resource) {
+		return nil, errSecretsRefused
 	}
 	if isNamespaced(m) && t.Name != "" && t.Namespace == "" {
 		return nil, fmt.Errorf("%w: %s %q needs a namespace", errTarget, m.Resource.GroupResource(), t.Name)
@@ -55,32 +55,32 @@ func isNamespaced(m *meta.RESTMapping) bool { return m.Scope.Name() == meta.REST
 func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 	config, err := door.Config(spec.Requester)
 	if err != nil {
-		return nil, deniedError{err}
+		return nil, accessError{err}
 	}
 	config.WarningHandler = rest.NoWarnings{}
 	if spec.Table {
-		config.Wrap(asTable)
+		config.Wrap(requestTable)
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, deniedError{fmt.Errorf("client of the cluster: %w", err)}
+		return nil, accessError{fmt.Errorf("client of the cluster: %w", err)}
 	}
 	var objects dynamic.ResourceInterface = client.Resource(m.Resource)
 	if isNamespaced(m) {
 		objects = client.Resource(m.Resource).Namespace(spec.Target.Namespace)
 	}
 	f := &feed{
-		Feed:    watcher.FeedOf(objects, func(o *metav1.ListOptions) { narrow(o, spec) }),
+		Feed:    watcher.FeedOf(objects, func(o *metav1.ListOptions) { applySelectors(o, spec) }),
 		columns: func() json.RawMessage { return nil },
 	}
 	if spec.Table {
-		return rows(f.Feed), nil
+		return newTableFeed(f.Feed), nil
 	}
 	return f, nil
 }
 
-// narrow selects what a view asks for.
-func narrow(o *metav1.ListOptions, spec wire.View) {
+// applySelectors selects what a view asks for.
+func applySelectors(o *metav1.ListOptions, spec wire.View) {
 	if spec.Releases {
 		o.Limit = min(o.Limit, recordPage) // 0 has no limit
 	}

@@ -28,7 +28,7 @@ func (always) Reset() {}
 func FuzzView(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e := newEngine(t, newServer())
-		e.put(resource.Resource{Key: "k", Generation: 1, Body: body})
+		e.putView(resource.Resource{Key: "k", Generation: 1, Body: body})
 		_, refused := e.source.Ref("k")
 		v, followed := e.views["k"]
 		if refused == followed {
@@ -46,7 +46,7 @@ func FuzzView(f *testing.F) {
 
 func checkRequest(t *testing.T, spec wire.View, m *meta.RESTMapping, path string) {
 	t.Helper()
-	m, err := resolve(spec, always{m})
+	m, err := resolveTarget(spec, always{m})
 	if err != nil {
 		return
 	}

@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// markSize is what an item behind the cut is counted with, in bytes.
-	markSize = 32
+	// omittedItemSize is what an item behind the cut is counted with, in bytes.
+	omittedItemSize = 32
 	// separator is what an item takes in a list beside itself.
 	separator = len(",")
 )
 
-// memory counts what all views keep of their answers.
-type memory struct {
-	held  atomic.Int64 // bytes
+// memoryBudget counts what all views keep of their answers.
+type memoryBudget struct {
+	used  atomic.Int64 // bytes
 	limit int64
 	// waiting is the number of views that are refused for a limit, of memory or of views.
 	waiting atomic.Int64
@@ -48,7 +48,7 @@ type item struct {
 type list struct {
 	spec    wire.View
 	mapping *meta.RESTMapping
-	memory  *memory
+	memory  *memoryBudget
 	// columns of a Table, and what the list takes without items, in bytes.
 	columns  json.RawMessage
 	overhead int
@@ -57,24 +57,24 @@ type list struct {
 	keys  []string
 	items map[string][]byte
 	size  int // of items with separators
-	// behind are the hashes of keys that did not fit, which are all greater than each of
+	// omitted are the hashes of keys that did not fit, which are all greater than each of
 	// keys. next is the first of them; nil when that is not known.
-	behind map[uint64]struct{}
-	next   *candidate
-	// counted is the share of this list in memory.held.
-	counted int64
+	omitted      map[uint64]struct{}
+	firstOmitted *omittedItem
+	// accounted is the share of this list in memory.held.
+	accounted int64
 }
 
-// candidate is an item behind the cut.
-type candidate struct {
+// omittedItem is an item behind the cut.
+type omittedItem struct {
 	key  string
 	size int
 }
 
 var seed = maphash.MakeSeed()
 
-func newList(spec wire.View, m *meta.RESTMapping, mem *memory) *list {
-	l := &list{spec: spec, mapping: m, memory: mem, items: map[string][]byte{}, behind: map[uint64]struct{}{}}
+func newList(spec wire.View, m *meta.RESTMapping, mem *memoryBudget) *list {
+	l := &list{spec: spec, mapping: m, memory: mem, items: map[string][]byte{}, omitted: map[uint64]struct{}{}}
 	l.setColumns(json.RawMessage("[]"))
 	return l
 }
@@ -85,23 +85,23 @@ func (l *list) setColumns(columns json.RawMessage) {
 		return
 	}
 	l.columns = columns
-	before, after := l.frame(math.MaxInt)
+	before, after := l.framing(math.MaxInt)
 	l.overhead = len(before) + len(after)
 }
 
-// change applies an event and reports whether the answer changes. The error refuses the
+// update applies an event and reports whether the answer changes. The error refuses the
 // view: where all of them together are at their limit, a list may change but not grow.
-func (l *list) change(i item) (changed bool, err error) {
-	before := l.counted
-	changed = l.apply(i)
-	l.count()
-	if l.counted > before && l.memory.held.Load() > l.memory.limit {
+func (l *list) update(i item) (changed bool, err error) {
+	before := l.accounted
+	changed = l.applyEvent(i)
+	l.account()
+	if l.accounted > before && l.memory.used.Load() > l.memory.limit {
 		return false, fmt.Errorf("%w: limit is %d bytes", errLimit, l.memory.limit)
 	}
 	return changed, nil
 }
 
-func (l *list) apply(i item) (changed bool) {
+func (l *list) applyEvent(i item) (changed bool) {
 	switch {
 	case i.deleted:
 		return l.remove(i.key)
@@ -122,12 +122,12 @@ func (l *list) remove(key string) (changed bool) {
 		return true
 	}
 	mark := maphash.String(seed, key)
-	if _, ok := l.behind[mark]; !ok {
+	if _, ok := l.omitted[mark]; !ok {
 		return false
 	}
-	delete(l.behind, mark)
-	if len(l.behind) == 0 || l.next != nil && l.next.key == key {
-		l.next = nil
+	delete(l.omitted, mark)
+	if len(l.omitted) == 0 || l.firstOmitted != nil && l.firstOmitted.key == key {
+		l.firstOmitted = nil
 	}
 	return true
 }
@@ -135,8 +135,8 @@ func (l *list) remove(key string) (changed bool) {
 // set keeps an item, or counts it, and counts those that do not fit any more.
 func (l *list) set(key string, raw []byte) (changed bool) {
 	at, kept := slices.BinarySearch(l.keys, key)
-	if !kept && at == len(l.keys) && l.isBehind(key) {
-		return l.pass(key, len(raw)+separator)
+	if !kept && at == len(l.keys) && l.isBeyondCut(key) {
+		return l.omit(key, len(raw)+separator)
 	}
 	if kept {
 		l.size -= len(l.items[key]) + separator
@@ -145,104 +145,104 @@ func (l *list) set(key string, raw []byte) (changed bool) {
 	}
 	l.items[key] = raw
 	l.size += len(raw) + separator
-	for !l.single() && len(l.keys) > 0 && l.size > l.budget() {
-		l.cut()
+	for !l.isSingle() && len(l.keys) > 0 && l.size > l.capacity() {
+		l.omitLast()
 	}
 	return true
 }
 
-// isBehind reports whether a key that is greater than those of all items has its place
+// isBeyondCut reports whether a key that is greater than those of all items has its place
 // behind the cut. Where the first one behind is not known, it may be greater, too.
-func (l *list) isBehind(key string) bool {
-	return len(l.behind) > 0 && (l.next == nil || key >= l.next.key)
+func (l *list) isBeyondCut(key string) bool {
+	return len(l.omitted) > 0 && (l.firstOmitted == nil || key >= l.firstOmitted.key)
 }
 
-// pass counts an item behind the cut.
-func (l *list) pass(key string, size int) (changed bool) {
+// omit counts an item behind the cut.
+func (l *list) omit(key string, size int) (changed bool) {
 	mark := maphash.String(seed, key)
-	_, known := l.behind[mark]
-	l.behind[mark] = struct{}{}
-	if l.next != nil && l.next.key == key {
-		l.next.size = size
+	_, known := l.omitted[mark]
+	l.omitted[mark] = struct{}{}
+	if l.firstOmitted != nil && l.firstOmitted.key == key {
+		l.firstOmitted.size = size
 	}
 	return !known
 }
 
-// cut counts the last of the items in place of keeping it.
-func (l *list) cut() {
+// omitLast counts the last of the items in place of keeping it.
+func (l *list) omitLast() {
 	last := l.keys[len(l.keys)-1]
 	size := len(l.items[last]) + separator
 	l.keys = l.keys[:len(l.keys)-1]
 	delete(l.items, last)
 	l.size -= size
-	l.behind[maphash.String(seed, last)] = struct{}{}
-	l.next = &candidate{key: last, size: size}
+	l.omitted[maphash.String(seed, last)] = struct{}{}
+	l.firstOmitted = &omittedItem{key: last, size: size}
 }
 
-// wantsMore reports whether half of the room is free and an item behind the cut has, or
+// shouldReload reports whether half of the room is free and an item behind the cut has, or
 // may have, room in it.
-func (l *list) wantsMore() bool {
-	if len(l.behind) == 0 || l.size > l.budget()/2 {
+func (l *list) shouldReload() bool {
+	if len(l.omitted) == 0 || l.size > l.capacity()/2 {
 		return false
 	}
-	return l.next == nil || l.size+l.next.size <= l.budget()
+	return l.firstOmitted == nil || l.size+l.firstOmitted.size <= l.capacity()
 }
 
-// single reports whether one object is asked for.
-func (l *list) single() bool { return l.spec.Target.Name != "" }
+// isSingle reports whether one object is asked for.
+func (l *list) isSingle() bool { return l.spec.Target.Name != "" }
 
-// budget is the room for items.
-func (l *list) budget() int { return l.spec.MaxBytes - l.overhead }
+// capacity is the room for items.
+func (l *list) capacity() int { return l.spec.MaxBytes - l.overhead }
 
-// count brings memory.held up to date.
-func (l *list) count() {
-	now := int64(l.size + len(l.behind)*markSize)
-	l.memory.held.Add(now - l.counted)
-	l.counted = now
+// account brings memory.held up to date.
+func (l *list) account() {
+	now := int64(l.size + len(l.omitted)*omittedItemSize)
+	l.memory.used.Add(now - l.accounted)
+	l.accounted = now
 }
 
-// uncount leaves a list out of memory.held while another is read in its place: the two
+// releaseAccount leaves a list out of memory.held while another is read in its place: the two
 // share what has not changed, and a renewal is not to be refused for want of memory.
-func (l *list) uncount() {
-	l.memory.held.Add(-l.counted)
-	l.counted = 0
+func (l *list) releaseAccount() {
+	l.memory.used.Add(-l.accounted)
+	l.accounted = 0
 }
 
 // release gives the memory back.
 func (l *list) release() {
-	l.keys, l.items, l.size, l.behind, l.next = nil, map[string][]byte{}, 0, map[uint64]struct{}{}, nil
-	l.count()
+	l.keys, l.items, l.size, l.omitted, l.firstOmitted = nil, map[string][]byte{}, 0, map[uint64]struct{}{}, nil
+	l.account()
 }
 
-// answer is the body of the answer: last, if that is the same. The items point into it
+// encode is the body of the answer: last, if that is the same. The items point into it
 // from then on, so that each is kept once.
-func (l *list) answer(last []byte) []byte {
+func (l *list) encode(last []byte) []byte {
 	name := l.mapping.Resource.GroupResource().String()
 	tooLarge := func(what string, size int) []byte {
 		message := fmt.Sprintf("%s has %d bytes of JSON, the limit of the view is %d", what, size, l.spec.MaxBytes)
-		return refused(wire.Refuse(wire.CauseLimit, metav1.StatusReasonRequestEntityTooLarge, message))
+		return encodeRefusal(wire.Refuse(wire.CauseLimit, metav1.StatusReasonRequestEntityTooLarge, message))
 	}
-	if !l.single() {
-		if l.budget() < 0 {
+	if !l.isSingle() {
+		if l.capacity() < 0 {
 			return tooLarge("an empty list of "+name, l.overhead)
 		}
-		before, after := l.frame(len(l.behind))
-		return l.join(before, after, last)
+		before, after := l.framing(len(l.omitted))
+		return l.encodeItems(before, after, last)
 	}
 	what := fmt.Sprintf("%s %q", name, l.spec.Target.Name)
 	switch {
 	case len(l.keys) == 0:
-		return refused(wire.Refuse(wire.CauseRequest, metav1.StatusReasonNotFound, what+" not found"))
+		return encodeRefusal(wire.Refuse(wire.CauseRequest, metav1.StatusReasonNotFound, what+" not found"))
 	case len(l.items[l.keys[0]]) > l.spec.MaxBytes:
 		return tooLarge(what, len(l.items[l.keys[0]]))
 	default:
-		return l.join("", "", last)
+		return l.encodeItems("", "", last)
 	}
 }
 
-// frame is what stands around the items of a list of which some are cut. A version of
+// framing is what stands around the items of a list of which some are cut. A version of
 // the list would differ with each event, and is left out.
-func (l *list) frame(cut int) (before, after string) {
+func (l *list) framing(cut int) (before, after string) {
 	metadata := "{}"
 	if cut > 0 {
 		metadata = `{"remainingItemCount":` + strconv.Itoa(cut) + "}"
@@ -252,24 +252,24 @@ func (l *list) frame(cut int) (before, after string) {
 			`,"kind":"Table","metadata":` + metadata + `,"rows":[`, "]}"
 	}
 	if l.spec.Releases {
-		return `{"apiVersion":` + quote(v1alpha1.GroupVersion.String()) + `,"items":[`,
-			`],"kind":` + quote(v1alpha1.ResultHelmListKind) + `,"metadata":` + metadata + "}"
+		return `{"apiVersion":` + quoteJSON(v1alpha1.GroupVersion.String()) + `,"items":[`,
+			`],"kind":` + quoteJSON(v1alpha1.ResultHelmListKind) + `,"metadata":` + metadata + "}"
 	}
 	gvk := l.mapping.GroupVersionKind
-	return `{"apiVersion":` + quote(gvk.GroupVersion().String()) + `,"items":[`,
-		`],"kind":` + quote(gvk.Kind+"List") + `,"metadata":` + metadata + "}"
+	return `{"apiVersion":` + quoteJSON(gvk.GroupVersion().String()) + `,"items":[`,
+		`],"kind":` + quoteJSON(gvk.Kind+"List") + `,"metadata":` + metadata + "}"
 }
 
-// quote makes JSON of a name, which an aggregated API server chose.
-func quote(name string) string {
+// quoteJSON makes JSON of a name, which an aggregated API server chose.
+func quoteJSON(name string) string {
 	raw, _ := json.Marshal(name) //nolint:errchkjson // a string has JSON
 	return string(raw)
 }
 
-// join makes the JSON of a wire.ViewResult, without a copy of its result.
-func (l *list) join(before, after string, last []byte) []byte {
+// encodeItems makes the JSON of a wire.ViewResult, without a copy of its result.
+func (l *list) encodeItems(before, after string, last []byte) []byte {
 	before = `{"result":` + before
-	after += l.remarks()
+	after += l.encodeFlags()
 	b := make([]byte, 0, len(before)+l.size+len(after))
 	b = append(b, before...)
 	for i, key := range l.keys {
@@ -282,12 +282,12 @@ func (l *list) join(before, after string, last []byte) []byte {
 	if bytes.Equal(b, last) {
 		b = last
 	}
-	l.pointInto(b[len(before):])
+	l.aliasItems(b[len(before):])
 	return b
 }
 
-// pointInto has the items share the memory of an answer, in which they stand in order.
-func (l *list) pointInto(joined []byte) {
+// aliasItems has the items share the memory of an answer, in which they stand in order.
+func (l *list) aliasItems(joined []byte) {
 	for _, key := range l.keys {
 		end := len(l.items[key])
 		l.items[key] = joined[:end:end]
@@ -295,11 +295,11 @@ func (l *list) pointInto(joined []byte) {
 	}
 }
 
-// remarks is what a wire.ViewResult says beside its result, to its end.
-func (l *list) remarks() string {
+// encodeFlags is what a wire.ViewResult says beside its result, to its end.
+func (l *list) encodeFlags() string {
 	text := ""
-	if len(l.behind) > 0 {
-		text = `,"cut":` + strconv.Itoa(len(l.behind))
+	if len(l.omitted) > 0 {
+		text = `,"cut":` + strconv.Itoa(len(l.omitted))
 	}
 	if !isNamespaced(l.mapping) {
 		text += `,"clusterScoped":true`

@@ -36,7 +36,7 @@ func secretsMapping() *meta.RESTMapping { return mappingOf("secrets", "Secret") 
 
 // testList has room for items of so many bytes together, separators included.
 func testList(budget int) *list {
-	l := newList(wire.View{}, mappingOf("configmaps", "ConfigMap"), &memory{limit: 1 << 30})
+	l := newList(wire.View{}, mappingOf("configmaps", "ConfigMap"), &memoryBudget{limit: 1 << 30})
 	l.spec.MaxBytes = l.overhead + budget
 	return l
 }
@@ -49,13 +49,13 @@ func object(key string, size int) item {
 func (l *list) add(t *testing.T, items ...item) {
 	t.Helper()
 	for _, i := range items {
-		if _, err := l.change(i); err != nil {
+		if _, err := l.update(i); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func TestAListIsCutAtWholeItems(t *testing.T) {
+func TestListIsCutAtWholeItems(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		events   []item
@@ -134,15 +134,15 @@ func TestAListIsCutAtWholeItems(t *testing.T) {
 			if diff := cmp.Diff(tc.keys, slices.Clone(l.keys)); diff != "" && len(tc.keys)+len(l.keys) > 0 {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if len(l.behind) != tc.cut || l.wantsMore() != tc.restarts {
-				t.Errorf("%s: %d are cut, reads anew: %t; want %d, %t", tc.reason, len(l.behind), l.wantsMore(), tc.cut, tc.restarts)
+			if len(l.omitted) != tc.cut || l.shouldReload() != tc.restarts {
+				t.Errorf("%s: %d are cut, reads anew: %t; want %d, %t", tc.reason, len(l.omitted), l.shouldReload(), tc.cut, tc.restarts)
 			}
 			var result struct {
 				Metadata struct {
 					RemainingItemCount int `json:"remainingItemCount"`
 				} `json:"metadata"`
 			}
-			answer, err := wire.DecodeViewResult(l.answer(nil))
+			answer, err := wire.DecodeViewResult(l.encode(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,20 +153,20 @@ func TestAListIsCutAtWholeItems(t *testing.T) {
 	}
 }
 
-func TestAChangeThatShowsNothingNewIsNone(t *testing.T) {
+func TestUpdateReportsVisibleChanges(t *testing.T) {
 	l := testList(100)
 	l.add(t, object("a", 60), object("b", 60))
 	for _, i := range []item{object("a", 60), object("b", 50), {key: "x", deleted: true}} {
-		if changed, err := l.change(i); changed || err != nil {
+		if changed, err := l.update(i); changed || err != nil {
 			t.Errorf("%s: changed is %t: %v", i.key, changed, err)
 		}
 	}
 }
 
-func TestAnItemIsKeptOnce(t *testing.T) {
+func TestItemsShareMemoryOfAnswer(t *testing.T) {
 	l := testList(100)
 	l.add(t, object("a", 40), object("b", 41))
-	body := l.answer(nil)
+	body := l.encode(nil)
 	for key, raw := range l.items {
 		if &raw[0] != &body[bytes.Index(body, raw)] || cap(raw) != len(raw) {
 			t.Errorf("%s is kept beside the answer", key)
@@ -174,20 +174,20 @@ func TestAnItemIsKeptOnce(t *testing.T) {
 	}
 }
 
-func TestNamesOfAnAPIServerAreQuotedAsJSON(t *testing.T) {
-	l := newList(wire.View{MaxBytes: 1000}, mappingOf("odds", "Odd\a\x00"), &memory{limit: 1000})
-	if got, err := wire.DecodeViewResult(l.answer(nil)); err != nil || !strings.Contains(string(got.Result), `"kind":"Odd\u0007\u0000List"`) {
+func TestKindsAreQuotedAsJSON(t *testing.T) {
+	l := newList(wire.View{MaxBytes: 1000}, mappingOf("odds", "Odd\a\x00"), &memoryBudget{limit: 1000})
+	if got, err := wire.DecodeViewResult(l.encode(nil)); err != nil || !strings.Contains(string(got.Result), `"kind":"Odd\u0007\u0000List"`) {
 		t.Errorf("%s: %v", got.Result, err)
 	}
 }
 
-func TestAnAnswerThatIsTheSameIsKeptOnce(t *testing.T) {
+func TestEncodeReusesEqualAnswer(t *testing.T) {
 	l := testList(100)
 	l.add(t, object("a", 40), object("b", 41))
-	body := l.answer(nil)
+	body := l.encode(nil)
 	other := item{key: "b", raw: []byte(`{"other":0}`)}
 	l.add(t, other, object("b", 41)) // a change, and back
-	if again := l.answer(body); &again[0] != &body[0] {
+	if again := l.encode(body); &again[0] != &body[0] {
 		t.Error("the answer is kept twice")
 	}
 	for key, raw := range l.items {
@@ -196,15 +196,15 @@ func TestAnAnswerThatIsTheSameIsKeptOnce(t *testing.T) {
 		}
 	}
 	l.add(t, other)
-	if changed := l.answer(body); !bytes.Contains(changed, other.raw) || bytes.Contains(body, other.raw) {
+	if changed := l.encode(body); !bytes.Contains(changed, other.raw) || bytes.Contains(body, other.raw) {
 		t.Errorf("%s, and %s before; want the change in a body of its own", changed, body)
 	}
 }
 
-func TestAtTheLimitOfMemoryAListMayChangeButNotGrow(t *testing.T) {
+func TestListCannotGrowAtMemoryLimit(t *testing.T) {
 	l := testList(1000)
 	l.add(t, object("a", 40), object("b", 40))
-	l.memory.limit = l.memory.held.Load() - 1 // others have taken the rest
+	l.memory.limit = l.memory.used.Load() - 1 // others have taken the rest
 	for _, step := range []struct {
 		reason string
 		item   item
@@ -213,31 +213,31 @@ func TestAtTheLimitOfMemoryAListMayChangeButNotGrow(t *testing.T) {
 		{reason: "a smaller object", item: object("b", 20)},
 		{reason: "one object less", item: item{key: "a", deleted: true}},
 	} {
-		if changed, err := l.change(step.item); !changed || err != nil {
+		if changed, err := l.update(step.item); !changed || err != nil {
 			t.Errorf("%s: changed is %t: %v", step.reason, changed, err)
 		}
-		l.memory.limit = l.memory.held.Load() - 1
+		l.memory.limit = l.memory.used.Load() - 1
 	}
-	l.memory.limit = l.memory.held.Load()
-	if _, err := l.change(object("c", 10)); !errors.Is(err, errLimit) {
+	l.memory.limit = l.memory.used.Load()
+	if _, err := l.update(object("c", 10)); !errors.Is(err, errLimit) {
 		t.Errorf("%v, want that one more object is too much, at once", err)
 	}
 }
 
-func TestARenewalTakesNoMemory(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestReloadTakesNoMemory(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		for n := range 10 {
 			r.server.set("configmaps", "shop", strconv.Itoa(n), data("k", strings.Repeat("v", 200)))
 		}
 		key := r.ask(configMaps("shop"), 1)
-		r.one(key, "the initial state")
-		held := r.engine.memory.held.Load()
+		r.onlyAnswer(key, "the initial state")
+		held := r.engine.memory.used.Load()
 		r.engine.memory.limit = held
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.expire("configmaps")
-		r.pass(time.Minute)
-		r.none(key, "all is read anew, and the same")
-		if now := r.engine.memory.held.Load(); now != held {
+		r.sleep(time.Minute)
+		r.expectNoAnswer(key, "all is read anew, and the same")
+		if now := r.engine.memory.used.Load(); now != held {
 			t.Errorf("%d bytes are held, want %d as before", now, held)
 		}
 		v := r.engine.views[key]
@@ -255,10 +255,10 @@ func TestARenewalTakesNoMemory(t *testing.T) {
 	})
 }
 
-func TestWhatHasNotChangedIsSharedWhileAListIsReadAnew(t *testing.T) {
+func TestReloadSharesUnchangedItems(t *testing.T) {
 	e := newEngine(t, newServer())
 	v := newView(e, "k", wire.View{MaxBytes: 1000}, 1)
-	s := &sink{view: v, mapping: mappingOf("configmaps", "ConfigMap"), feed: &feed{columns: func() json.RawMessage { return nil }}}
+	s := &viewSink{view: v, mapping: mappingOf("configmaps", "ConfigMap"), feed: &feed{columns: func() json.RawMessage { return nil }}}
 	read := func(values ...string) {
 		s.Begin()
 		for n, value := range values {
@@ -274,32 +274,32 @@ func TestWhatHasNotChangedIsSharedWhileAListIsReadAnew(t *testing.T) {
 	if &s.next.items["/0"][0] != &shown.items["/0"][0] || &s.next.items["/1"][0] == &shown.items["/1"][0] {
 		t.Error("want the memory of the first item alone shared")
 	}
-	if held := e.memory.held.Load(); held != s.next.counted || shown.counted != 0 {
-		t.Errorf("%d bytes are held, want the %d of one list", held, s.next.counted)
+	if held := e.memory.used.Load(); held != s.next.accounted || shown.accounted != 0 {
+		t.Errorf("%d bytes are held, want the %d of one list", held, s.next.accounted)
 	}
 }
 
-func TestAListThatIsReadAgainIsCountedOnce(t *testing.T) {
+func TestReloadedListIsCountedOnce(t *testing.T) {
 	e := newEngine(t, newServer())
-	s := &sink{view: &view{engine: e, spec: wire.View{MaxBytes: 1000}}, mapping: mappingOf("configmaps", "ConfigMap"), feed: &feed{
+	s := &viewSink{view: &view{engine: e, spec: wire.View{MaxBytes: 1000}}, mapping: mappingOf("configmaps", "ConfigMap"), feed: &feed{
 		columns: func() json.RawMessage { return nil },
 	}}
 	obj := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}
 	s.Begin()
 	s.Event(obj, false)
-	once := e.memory.held.Load()
+	once := e.memory.used.Load()
 	s.Begin()
 	s.Event(obj, false)
-	if twice := e.memory.held.Load(); once == 0 || twice != once {
+	if twice := e.memory.used.Load(); once == 0 || twice != once {
 		t.Errorf("%d bytes at first, then %d", once, twice)
 	}
-	if s.drop(); e.memory.held.Load() != 0 {
-		t.Errorf("%d bytes are left", e.memory.held.Load())
+	if s.dropNext(); e.memory.used.Load() != 0 {
+		t.Errorf("%d bytes are left", e.memory.used.Load())
 	}
 }
 
-// TestAListIsAlwaysAPrefix compares lists with all that they were given.
-func TestAListIsAlwaysAPrefix(t *testing.T) {
+// TestListIsAlwaysPrefix compares lists with all that they were given.
+func TestListIsAlwaysPrefix(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range testscale.Of(60, 300) {
 		const budget = 500
@@ -323,95 +323,95 @@ func TestAListIsAlwaysAPrefix(t *testing.T) {
 					t.Fatalf("%v of %v is no prefix", l.keys, keys)
 				}
 			}
-			if l.size != size || size > budget || len(l.keys)+len(l.behind) != len(all) {
-				t.Fatalf("%d bytes are counted of %d, %d items and %d cut of %d", l.size, size, len(l.keys), len(l.behind), len(all))
+			if l.size != size || size > budget || len(l.keys)+len(l.omitted) != len(all) {
+				t.Fatalf("%d bytes are counted of %d, %d items and %d cut of %d", l.size, size, len(l.keys), len(l.omitted), len(all))
 			}
-			if l.next != nil && l.next.key != keys[len(l.keys)] {
-				t.Fatalf("the first behind is %q, want %q", l.next.key, keys[len(l.keys)])
+			if l.firstOmitted != nil && l.firstOmitted.key != keys[len(l.keys)] {
+				t.Fatalf("the first behind is %q, want %q", l.firstOmitted.key, keys[len(l.keys)])
 			}
-			if step < 20 && l.wantsMore() {
+			if step < 20 && l.shouldReload() {
 				t.Fatal("a list of which nothing went would be read anew")
 			}
-			answer, err := wire.DecodeViewResult(l.answer(nil))
+			answer, err := wire.DecodeViewResult(l.encode(nil))
 			if err != nil || len(answer.Result) > l.spec.MaxBytes {
 				t.Fatalf("%d bytes of %d: %v", len(answer.Result), l.spec.MaxBytes, err)
 			}
 		}
-		if l.release(); l.memory.held.Load() != 0 {
-			t.Fatalf("%d bytes are left", l.memory.held.Load())
+		if l.release(); l.memory.used.Load() != 0 {
+			t.Fatalf("%d bytes are left", l.memory.used.Load())
 		}
 	}
 }
 
-func TestALimitThatNoListFitsIsRefused(t *testing.T) {
+func TestLimitBelowEmptyListIsRefused(t *testing.T) {
 	l := testList(-1)
 	l.add(t, object("a", 10))
-	answer, err := wire.DecodeViewResult(l.answer(nil))
+	answer, err := wire.DecodeViewResult(l.encode(nil))
 	if err != nil || answer.Refusal == nil || answer.Refusal.Cause != wire.CauseLimit {
 		t.Errorf("%s %+v: %v; want that the limit is too low", answer.Result, answer.Refusal, err)
 	}
 }
 
-func TestAListIsReadAnewOnceASecondAtMost(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestListIsReloadedAtMostOncePerSecond(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		large := data("k", strings.Repeat("v", 1500))
 		r.server.set("configmaps", "shop", "a", nil)
 		r.server.set("configmaps", "shop", "z", large)
 		v := configMaps("shop")
 		v.MaxBytes = 1000
 		key := r.ask(v, 1)
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.seen()
 		for range 50 {
 			r.server.set("configmaps", "shop", "m", large) // the first behind the cut,
-			r.pass(20 * time.Millisecond)
+			r.sleep(20 * time.Millisecond)
 			r.server.remove("configmaps", "shop", "m") // behind which there may be one that fits
-			r.pass(20 * time.Millisecond)
+			r.sleep(20 * time.Millisecond)
 		}
 		if n := len(views(r.server.seen())); n > 3 {
 			t.Errorf("%d watches in two seconds", n)
 		}
-		r.take(key)
+		r.nextAnswer(key)
 		r.server.remove("configmaps", "shop", "z")
-		r.pass(2 * time.Second)
-		all := r.take(key)
+		r.sleep(2 * time.Second)
+		all := r.nextAnswer(key)
 		if last := all[len(all)-1]; last.Cut != 0 || !cmp.Equal(last.names(t), []string{"shop/a"}) {
 			t.Errorf("%v and %d cut, want what is there at the end", last.names(t), last.Cut)
 		}
 	})
 }
 
-func TestClusterScopedObjectsSaySo(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestAnswerMarksClusterScopedObjects(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.server.set("nodes", "", "a", nil)
 		v := wire.View{Target: wire.Target{Kind: "Node", Namespace: "ignored"}}
-		if got := r.one(r.ask(v, 1), "nodes"); !got.ClusterScoped || !cmp.Equal(got.names(t), []string{"/a"}) {
+		if got := r.onlyAnswer(r.ask(v, 1), "nodes"); !got.ClusterScoped || !cmp.Equal(got.names(t), []string{"/a"}) {
 			t.Errorf("%+v, want a list of what is in no namespace", got)
 		}
 	})
 }
 
-func TestAListThatWasCutIsReadAnewWhenItHasRoom(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestCutListIsReloadedWhenItHasRoom(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		for n := range 100 {
 			r.server.set("configmaps", "shop", fmt.Sprintf("c%02d", n), data("k", strings.Repeat("v", 1000)))
 		}
 		v := configMaps("shop")
 		v.MaxBytes = 50_000
 		key := r.ask(v, 1)
-		got := r.one(key, "the initial state")
+		got := r.onlyAnswer(key, "the initial state")
 		if len(got.names(t))+got.Cut != 100 || got.Cut < 50 || len(got.Result) > 50_000 {
 			t.Fatalf("%d items, %d cut, %d bytes", len(got.names(t)), got.Cut, len(got.Result))
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.seen()
 		r.server.set("configmaps", "shop", "c99", data("k", "changed"))
-		r.none(key, "a change behind the cut")
+		r.expectNoAnswer(key, "a change behind the cut")
 		for n := range 30 {
 			r.server.remove("configmaps", "shop", fmt.Sprintf("c%02d", n))
 		}
-		r.pass(time.Minute)
-		all := r.take(key)
+		r.sleep(time.Minute)
+		all := r.nextAnswer(key)
 		last := all[len(all)-1]
 		if names := last.names(t); names[0] != "shop/c30" || len(names) < 40 || len(names)+last.Cut != 70 {
 			t.Errorf("%d items from %s, %d cut; want those that have room now", len(names), names[0], last.Cut)

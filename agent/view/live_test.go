@@ -44,14 +44,14 @@ type live struct {
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	answers map[string]answer // the last by key
+	answers map[string]decodedResult // the last by key
 	// requests that were made for the hub's users, as "verb path".
 	requests []string
 }
 
 func newLive(t *testing.T) *live {
 	t.Helper()
-	r := &live{t: t, cfg: livetest.Config(t, "SPOKELET_TEST_KUBECONFIG"), answers: map[string]answer{}}
+	r := &live{t: t, cfg: livetest.Config(t, "SPOKELET_TEST_KUBECONFIG"), answers: map[string]decodedResult{}}
 	var err error
 	if r.kube, err = kubernetes.NewForConfig(r.cfg); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func (r *live) receive(_ string, in resource.Resource) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answers[in.Key] = answer{generation: in.Generation, ViewResult: result}
+	r.answers[in.Key] = decodedResult{generation: in.Generation, ViewResult: result}
 }
 
 func (r *live) ask(v wire.View, generation int64) (key string) {
@@ -141,7 +141,7 @@ func (r *live) ask(v wire.View, generation int64) (key string) {
 }
 
 // until waits for an answer of which something holds, and returns it.
-func (r *live) until(key, what string, holds func(answer) bool) (last answer) {
+func (r *live) until(key, what string, holds func(decodedResult) bool) (last decodedResult) {
 	r.t.Helper()
 	defer func() {
 		if r.t.Failed() {
@@ -158,17 +158,17 @@ func (r *live) until(key, what string, holds func(answer) bool) (last answer) {
 	return last
 }
 
-func (r *live) untilNames(key, what string, names ...string) answer {
+func (r *live) untilNames(key, what string, names ...string) decodedResult {
 	r.t.Helper()
 	want := []string{}
 	for _, name := range names {
 		want = append(want, r.namespace+"/"+name)
 	}
-	return r.until(key, what, func(a answer) bool { return a.Refusal == nil && slices.Equal(a.names(r.t), want) })
+	return r.until(key, what, func(a decodedResult) bool { return a.Refusal == nil && slices.Equal(a.names(r.t), want) })
 }
 
-func refusedWith(reason metav1.StatusReason) func(answer) bool {
-	return func(a answer) bool { return a.Refusal != nil && a.Refusal.Status == reason }
+func refusedWith(reason metav1.StatusReason) func(decodedResult) bool {
+	return func(a decodedResult) bool { return a.Refusal != nil && a.Refusal.Status == reason }
 }
 
 // allow lets a user of the hub read something in the namespace, until revoke is called.
@@ -210,7 +210,7 @@ func (r *live) configMap(name string, labels map[string]string, value string) {
 	}
 }
 
-func TestLiveAListShowsWhatItsSelectorSelectsWithinASecond(t *testing.T) {
+func TestLiveListFollowsSelector(t *testing.T) {
 	r := newLive(t)
 	r.allow("alice", reading("", "configmaps"))
 	r.configMap("b", map[string]string{"app": "web"}, "v")
@@ -238,7 +238,7 @@ func TestLiveAListShowsWhatItsSelectorSelectsWithinASecond(t *testing.T) {
 		t.Errorf("changes took %v, want a second at most", took)
 	}
 	r.ask(v, 2)
-	r.until(key, "one more who asks", func(a answer) bool { return a.generation == 2 })
+	r.until(key, "one more who asks", func(a decodedResult) bool { return a.generation == 2 })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Before the role was seen the watch may have been refused.
@@ -247,13 +247,13 @@ func TestLiveAListShowsWhatItsSelectorSelectsWithinASecond(t *testing.T) {
 	}
 }
 
-func TestLiveATableIsWhatKubectlGets(t *testing.T) {
+func TestLiveTableIsThatOfKubectl(t *testing.T) {
 	r := newLive(t)
 	r.allow("alice", reading("", "configmaps"))
 	key := r.ask(asRows(configMaps(r.namespace)), 1)
 	r.untilNames(key, "what Kubernetes puts into each namespace, in its own time", "kube-root-ca.crt")
 	r.configMap("a", nil, "v")
-	got := r.until(key, "a row", func(a answer) bool { return slices.Contains(a.names(t), r.namespace+"/a") })
+	got := r.until(key, "a row", func(a decodedResult) bool { return slices.Contains(a.names(t), r.namespace+"/a") })
 	raw, err := r.kube.CoreV1().RESTClient().Get().Namespace(r.namespace).Resource("configmaps").
 		SetHeader("Accept", acceptTable).DoRaw(t.Context())
 	if err != nil {
@@ -280,7 +280,7 @@ func TestLiveATableIsWhatKubectlGets(t *testing.T) {
 	}
 }
 
-func TestLiveAnObjectIsAwaitedAndItsSecretMasked(t *testing.T) {
+func TestLiveSecretIsMasked(t *testing.T) {
 	r := newLive(t)
 	r.allow("alice", reading("", "secrets"))
 	v := wire.View{Target: wire.Target{Resource: "secret", Namespace: r.namespace, Name: "a"}}
@@ -296,18 +296,18 @@ func TestLiveAnObjectIsAwaitedAndItsSecretMasked(t *testing.T) {
 	if _, err := r.kube.CoreV1().Secrets(r.namespace).Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	got = r.until(key, "it comes", func(a answer) bool { return a.Refusal == nil })
+	got = r.until(key, "it comes", func(a decodedResult) bool { return a.Refusal == nil })
 	if text := string(got.Result); strings.Contains(text, "needle") || strings.Contains(text, "bmVlZGxl") || !strings.Contains(text, `"data":{"k":"***"}`) {
 		t.Errorf("%s, want its keys and no value", text)
 	}
 	rowsOf := wire.View{Target: wire.Target{Resource: "secrets", Namespace: r.namespace}, Table: true}
-	got = r.until(r.ask(rowsOf, 1), "its row", func(a answer) bool { return a.Refusal == nil && len(a.names(t)) == 1 })
+	got = r.until(r.ask(rowsOf, 1), "its row", func(a decodedResult) bool { return a.Refusal == nil && len(a.names(t)) == 1 })
 	if strings.Contains(string(got.Result), "needle") {
 		t.Errorf("%s, want no annotation with values", got.Result)
 	}
 }
 
-func TestLiveRightsAreThoseOfTheRequesterNow(t *testing.T) {
+func TestLiveViewFollowsRightsOfRequester(t *testing.T) {
 	r := newLive(t)
 	r.configMap("a", nil, "v")
 	key := r.ask(configMaps(r.namespace), 1)
@@ -320,10 +320,10 @@ func TestLiveRightsAreThoseOfTheRequesterNow(t *testing.T) {
 	revoke()
 	r.until(key, "the right is taken away", refusedWith(metav1.StatusReasonForbidden))
 	r.allow("alice", reading("", "configmaps"))
-	r.until(key, "the right is given back", func(a answer) bool { return a.Refusal == nil })
+	r.until(key, "the right is given back", func(a decodedResult) bool { return a.Refusal == nil })
 }
 
-func TestLiveABadSelectorIsRefused(t *testing.T) {
+func TestLiveInvalidSelectorIsRefused(t *testing.T) {
 	r := newLive(t)
 	r.allow("alice", reading("", "configmaps"))
 	v := configMaps(r.namespace)
@@ -334,12 +334,12 @@ func TestLiveABadSelectorIsRefused(t *testing.T) {
 	}
 }
 
-func TestLiveADefinitionMayComeLater(t *testing.T) {
+func TestLiveViewWaitsForDefinition(t *testing.T) {
 	r := newLive(t)
 	group := r.namespace + ".example.com"
 	r.allow("alice", reading(group, "widgets"))
 	key := r.ask(wire.View{Target: wire.Target{Resource: "widgets", Group: group, Namespace: r.namespace}}, 1)
-	r.until(key, "no definition", func(a answer) bool { return a.Refusal != nil && a.Refusal.Cause == wire.CauseTarget })
+	r.until(key, "no definition", func(a decodedResult) bool { return a.Refusal != nil && a.Refusal.Cause == wire.CauseTarget })
 	objects, err := dynamic.NewForConfig(r.cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -362,7 +362,7 @@ func TestLiveADefinitionMayComeLater(t *testing.T) {
 		if err := remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		r.until(key, round+" goes", func(a answer) bool { return a.Refusal != nil && a.Refusal.Cause == wire.CauseTarget })
+		r.until(key, round+" goes", func(a decodedResult) bool { return a.Refusal != nil && a.Refusal.Cause == wire.CauseTarget })
 		livetest.Eventually(t, "it has gone", func() bool {
 			_, err := crds.Get(t.Context(), crd.GetName(), metav1.GetOptions{})
 			return err != nil
@@ -370,7 +370,7 @@ func TestLiveADefinitionMayComeLater(t *testing.T) {
 	}
 }
 
-func TestLiveAThousandObjectsAreCutAtWholeItems(t *testing.T) {
+func TestLiveLongListIsCutAtWholeItems(t *testing.T) {
 	const objects, workers = 1000, 32
 	r := newLive(t)
 	r.allow("alice", reading("", "configmaps"))
@@ -388,7 +388,7 @@ func TestLiveAThousandObjectsAreCutAtWholeItems(t *testing.T) {
 	}
 	running.Wait()
 	key := r.ask(configMaps(r.namespace), 1)
-	got := r.until(key, "a list", func(a answer) bool { return a.Refusal == nil })
+	got := r.until(key, "a list", func(a decodedResult) bool { return a.Refusal == nil })
 	names := got.names(t)
 	if len(got.Result) > 512<<10 || len(got.Result) < 511<<10 || len(names)+got.Cut != objects+1 || !slices.IsSorted(names) {
 		t.Errorf("%d bytes, %d items and %d cut; want all of %d items, to the limit", len(got.Result), len(names), got.Cut, objects+1)
@@ -399,5 +399,5 @@ func TestLiveAThousandObjectsAreCutAtWholeItems(t *testing.T) {
 	}
 	// One in front pushes one out.
 	r.configMap("b", nil, "v")
-	r.until(key, "a new one in front", func(a answer) bool { return a.names(t)[0] == r.namespace+"/b" })
+	r.until(key, "a new one in front", func(a decodedResult) bool { return a.names(t)[0] == r.namespace+"/b" })
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestWhatTheAPIServerSaysOfARequestIsTheAnswer(t *testing.T) {
+func TestAPIServerRefusalIsPublished(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		status metav1.Status
@@ -76,17 +76,17 @@ func TestWhatTheAPIServerSaysOfARequestIsTheAnswer(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(r *rig) {
+			runSynctest(t, func(r *rig) {
 				key := r.ask(configMaps("shop"), 1)
-				first := r.one(key, "the initial state")
+				first := r.onlyAnswer(key, "the initial state")
 				r.server.configure(func(s *server) { s.answer["configmaps"] = tc.status })
 				r.server.expire("configmaps")
 				r.server.seen()
-				r.pass(15 * time.Minute)
+				r.sleep(15 * time.Minute)
 				requests := len(views(r.server.seen()))
 				if tc.want == nil {
-					r.none(key, tc.reason)
-				} else if diff := cmp.Diff(tc.want, r.one(key, tc.reason).Refusal); diff != "" {
+					r.expectNoAnswer(key, tc.reason)
+				} else if diff := cmp.Diff(tc.want, r.onlyAnswer(key, tc.reason).Refusal); diff != "" {
 					t.Errorf("%s: refusal (-want +got):\n%s", tc.reason, diff)
 				}
 				if tc.requests == nil {
@@ -96,10 +96,10 @@ func TestWhatTheAPIServerSaysOfARequestIsTheAnswer(t *testing.T) {
 					t.Errorf("%s: %d requests in a quarter of an hour", tc.reason, requests)
 				}
 				r.server.configure(func(s *server) { delete(s.answer, "configmaps") })
-				r.pass(10 * time.Minute)
+				r.sleep(10 * time.Minute)
 				if tc.want == nil {
-					r.none(key, "nothing has changed")
-				} else if got := r.one(key, "it passes"); string(got.Result) != string(first.Result) {
+					r.expectNoAnswer(key, "nothing has changed")
+				} else if got := r.onlyAnswer(key, "it passes"); string(got.Result) != string(first.Result) {
 					t.Errorf("%s %+v, want the first answer again", got.Result, got.Refusal)
 				}
 			})
@@ -107,7 +107,7 @@ func TestWhatTheAPIServerSaysOfARequestIsTheAnswer(t *testing.T) {
 	}
 }
 
-func TestViewsThatAreRefusedBeforeAnyRequest(t *testing.T) {
+func TestViewsRefusedWithoutRequest(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		view   wire.View
@@ -146,9 +146,9 @@ func TestViewsThatAreRefusedBeforeAnyRequest(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(r *rig) {
+			runSynctest(t, func(r *rig) {
 				key := r.ask(tc.view, 3)
-				got := r.one(key, tc.reason)
+				got := r.onlyAnswer(key, tc.reason)
 				if diff := cmp.Diff(&tc.want, got.Refusal); diff != "" || got.generation != 3 {
 					t.Errorf("%s: generation %d, refusal (-want +got):\n%s", tc.reason, got.generation, diff)
 				}
@@ -160,141 +160,141 @@ func TestViewsThatAreRefusedBeforeAnyRequest(t *testing.T) {
 	}
 }
 
-func TestSecretsUnderAnotherNameAreRefused(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestSecretsAreRefusedUnderAnyName(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.server.configure(func(s *server) { s.resources["secrets.v1."] = s.resources["secrets"] })
 		v := wire.View{Target: wire.Target{Resource: "secrets.v1."}, Secrets: wire.SecretsRefused}
-		if got := r.one(r.ask(v, 1), "another spelling").Refusal; got == nil || got.Message != errSecrets.Error() {
+		if got := r.onlyAnswer(r.ask(v, 1), "another spelling").Refusal; got == nil || got.Message != errSecretsRefused.Error() {
 			t.Errorf("%+v, want that they are not allowed", got)
 		}
 	})
 }
 
-func TestABodyThatIsNoViewIsRefused(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestInvalidBodyIsRefused(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		if err := r.views.Put(resource.Resource{Key: "k", Generation: 1, Body: []byte(`{"target":{}}`)}); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.one("k", "a view without requester").Refusal; got == nil || got.Cause != wire.CauseTarget || got.Status != metav1.StatusReasonInvalid {
+		if got := r.onlyAnswer("k", "a view without requester").Refusal; got == nil || got.Cause != wire.CauseTarget || got.Status != metav1.StatusReasonInvalid {
 			t.Errorf("refusal %+v, want that it is invalid", got)
 		}
 		r.views.Delete("k")
-		r.pass(time.Second)
+		r.sleep(time.Second)
 		if keys := r.engine.Source().Keys(); len(keys) != 0 {
 			t.Errorf("the answer stays when it is withdrawn: %v", keys)
 		}
 	})
 }
 
-func TestAResourceThatIsDefinedLaterIsShown(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestViewWaitsForDefinition(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(wire.View{Target: wire.Target{Resource: "widgets", Namespace: "shop"}}, 1)
-		if got := r.one(key, "no definition").Refusal; got == nil || got.Cause != wire.CauseTarget {
+		if got := r.onlyAnswer(key, "no definition").Refusal; got == nil || got.Cause != wire.CauseTarget {
 			t.Fatalf("refusal %+v, want that there is no such resource", got)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.seen()
-		r.pass(4 * time.Minute)
+		r.sleep(4 * time.Minute)
 		if got := r.server.seen(); len(got) != 0 {
 			t.Errorf("requests while it waits: %q", got)
 		}
 		r.server.define("widgets", "Widget")
-		if got := r.one(key, "a definition"); got.at != 5*time.Minute || string(got.Result) != `{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{}}` {
+		if got := r.onlyAnswer(key, "a definition"); got.at != 5*time.Minute || string(got.Result) != `{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{}}` {
 			t.Errorf("%s %+v after %s, want an empty list at once", got.Result, got.Refusal, got.at-5*time.Minute)
 		}
-		r.pass(20 * time.Second)
+		r.sleep(20 * time.Second)
 		if got := r.server.watches("customresourcedefinitions"); got != 0 {
 			t.Errorf("%d watches of definitions, want none when nobody waits", got)
 		}
 		r.server.set("widgets", "shop", "a", nil)
-		r.one(key, "an object")
+		r.onlyAnswer(key, "an object")
 		r.server.undefine("widgets")
-		r.pass(time.Second)
-		if got := r.one(key, "the definition goes").Refusal; got == nil || got.Cause != wire.CauseTarget {
+		r.sleep(time.Second)
+		if got := r.onlyAnswer(key, "the definition goes").Refusal; got == nil || got.Cause != wire.CauseTarget {
 			t.Errorf("refusal %+v, want that there is no such resource", got)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.define("widgets", "Widget")
-		if got := r.one(key, "the definition again").names(t); len(got) != 0 {
+		if got := r.onlyAnswer(key, "the definition again").names(t); len(got) != 0 {
 			t.Errorf("%v, want none of the former", got)
 		}
 	})
 }
 
-func TestAResourceThatIsServedAMomentAfterItsDefinition(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestViewWaitsForServedResource(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(wire.View{Target: wire.Target{Resource: "widgets"}}, 1)
-		r.one(key, "no definition")
-		r.pass(time.Minute)
+		r.onlyAnswer(key, "no definition")
+		r.sleep(time.Minute)
 		r.server.set("customresourcedefinitions", "", "widgets.example.com", nil)
-		r.pass(5 * time.Second)
-		r.none(key, "a definition that is not served yet")
+		r.sleep(5 * time.Second)
+		r.expectNoAnswer(key, "a definition that is not served yet")
 		r.server.configure(func(s *server) {
 			s.resources["widgets"] = (&kind{name: "widgets", group: "example.com", kind: "Widget"}).init()
 		})
-		r.pass(5 * time.Second)
-		r.one(key, "it is served")
+		r.sleep(5 * time.Second)
+		r.onlyAnswer(key, "it is served")
 	})
 }
 
-func TestADefinitionThatComesDuringALookupIsSeen(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestDefinitionDuringLookupIsSeen(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		end := make(chan struct{})
 		r.engine.cfg.Resources = resources{server: r.server, slow: map[string]chan struct{}{"widgets": end}}
 		other := r.ask(wire.View{Target: wire.Target{Resource: "gadgets"}}, 1) // has definitions watched
-		r.one(other, "no definition")
+		r.onlyAnswer(other, "no definition")
 		key := r.ask(wire.View{Target: wire.Target{Resource: "widgets"}}, 1)
 		r.server.define("widgets", "Widget")
-		r.pass(time.Minute)
-		r.none(key, "a lookup that is under way")
+		r.sleep(time.Minute)
+		r.expectNoAnswer(key, "a lookup that is under way")
 		close(end)
-		r.pass(0)
-		all := r.take(key)
+		r.sleep(0)
+		all := r.nextAnswer(key)
 		if last := all[len(all)-1]; last.Refusal != nil || last.at != time.Minute {
 			t.Errorf("%+v after %s, want a list at once", last.Refusal, last.at)
 		}
 	})
 }
 
-func TestALookupThatFailsIsNoAnswer(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestFailedLookupIsNotPublished(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.server.answer["discovery"] = metav1.Status{Message: "connection refused"}
 		key := r.ask(configMaps("shop"), 1)
-		r.pass(time.Minute)
-		r.none(key, "while the API server is away")
+		r.sleep(time.Minute)
+		r.expectNoAnswer(key, "while the API server is away")
 		r.server.configure(func(s *server) { delete(s.answer, "discovery") })
-		r.pass(30 * time.Second)
-		r.one(key, "when it is back")
+		r.sleep(30 * time.Second)
+		r.onlyAnswer(key, "when it is back")
 	})
 }
 
-func TestViewsBeyondTheirNumberWait(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestViewsBeyondLimitWait(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.engine.maxViews = 2
 		first, second := r.ask(configMaps("a"), 1), r.ask(configMaps("b"), 1)
 		third := r.ask(configMaps("c"), 1)
-		r.one(first, "the first")
-		r.one(second, "the second")
+		r.onlyAnswer(first, "the first")
+		r.onlyAnswer(second, "the second")
 		want := &wire.Refusal{
 			Cause: wire.CauseLimit, Status: metav1.StatusReasonTooManyRequests,
 			Message: "the cluster follows 2 views already, which is the limit",
 		}
-		if diff := cmp.Diff(want, r.one(third, "the third").Refusal); diff != "" {
+		if diff := cmp.Diff(want, r.onlyAnswer(third, "the third").Refusal); diff != "" {
 			t.Errorf("refusal (-want +got):\n%s", diff)
 		}
 		r.ask(configMaps("c"), 2)
-		if got := r.one(third, "asked once more"); got.Refusal == nil || got.generation != 2 {
+		if got := r.onlyAnswer(third, "asked once more"); got.Refusal == nil || got.generation != 2 {
 			t.Errorf("%+v, want the refusal for the new generation", got)
 		}
 		r.views.Delete(first)
-		if got := r.one(third, "when there is room"); got.Refusal != nil || got.generation != 2 {
+		if got := r.onlyAnswer(third, "when there is room"); got.Refusal != nil || got.generation != 2 {
 			t.Errorf("%+v, want a list", got)
 		}
 	})
 }
 
-func TestAnswersBeyondTheMemoryWait(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestAnswersBeyondMemoryWait(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.engine.memory.limit = 3000
 		for _, namespace := range []string{"a", "b"} {
 			for n := range 10 {
@@ -302,22 +302,22 @@ func TestAnswersBeyondTheMemoryWait(t *testing.T) {
 			}
 		}
 		first, second := r.ask(configMaps("a"), 1), r.ask(configMaps("b"), 1)
-		r.one(first, "the first")
-		got := r.one(second, "the second")
+		r.onlyAnswer(first, "the first")
+		got := r.onlyAnswer(second, "the second")
 		if got.Refusal == nil || got.Refusal.Cause != wire.CauseLimit || !strings.Contains(got.Refusal.Message, "3000 bytes") {
 			t.Errorf("refusal %+v, want one that names the limit", got.Refusal)
 		}
-		if held := r.engine.memory.held.Load(); held < 1000 || held > 3000 {
+		if held := r.engine.memory.used.Load(); held < 1000 || held > 3000 {
 			t.Errorf("%d bytes are held, want those of the first", held)
 		}
 		r.views.Delete(first)
-		if got := r.one(second, "when there is room"); len(got.names(t)) != 10 {
+		if got := r.onlyAnswer(second, "when there is room"); len(got.names(t)) != 10 {
 			t.Errorf("%v, want all", got.names(t))
 		}
 	})
 }
 
-func TestErrorsThatAreAnswers(t *testing.T) {
+func TestRefusalOf(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		err    error
@@ -332,8 +332,8 @@ func TestErrorsThatAreAnswers(t *testing.T) {
 		},
 		"no object": {
 			reason: "what cannot be read will not be readable in a moment",
-			err:    fmt.Errorf("%w: an event with a Status", errUnreadable),
-			want:   wire.Refuse(wire.CauseRequest, metav1.StatusReasonNotAcceptable, errUnreadable.Error()+": an event with a Status"),
+			err:    fmt.Errorf("%w: an event with a Status", errUnexpectedObject),
+			want:   wire.Refuse(wire.CauseRequest, metav1.StatusReasonNotAcceptable, errUnexpectedObject.Error()+": an event with a Status"),
 		},
 	}
 	for name, tc := range cases {

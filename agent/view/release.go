@@ -31,15 +31,15 @@ const (
 	recordPage = 8
 	// revisionSize is what a revision that is not shown is counted with, in bytes.
 	revisionSize = 32
-	// maxText bounds what a record says, maxWord its names and its status, in bytes.
-	maxText = 4 << 10
-	maxWord = 256
-	// frameSize is more than what stands around the items of a list.
-	frameSize = 1 << 10
+	// maxDescription bounds what a record says, maxName its names and its status, in bytes.
+	maxDescription = 4 << 10
+	maxName        = 256
+	// maxFraming is more than what stands around the items of a list.
+	maxFraming = 1 << 10
 )
 
-// recordView is the view of Secrets that one of releases is.
-func recordView(spec wire.View) wire.View {
+// secretsViewOf is the view of Secrets that one of releases is.
+func secretsViewOf(spec wire.View) wire.View {
 	selector := recordOwner
 	if spec.Target.Name != "" {
 		selector += "," + labelName + "=" + spec.Target.Name
@@ -80,9 +80,9 @@ func (r revision) key() string { return r.namespace + "/" + r.release }
 // the list; of those before it the numbers are kept and nothing else, for a record may be
 // as large as a Secret, and Helm keeps ten.
 type revisions struct {
-	memory  *memory
-	numbers map[string][]int32 // by release, ascending
-	counted int64              // of memory.held
+	memory    *memoryBudget
+	numbers   map[string][]int32 // by release, ascending
+	accounted int64              // of memory.held
 }
 
 // add keeps the number of a revision, and tells whether it is the latest. The error
@@ -98,8 +98,8 @@ func (r *revisions) add(rev revision) (latest bool, err error) {
 	if !known {
 		size += int64(len(rev.key()))
 	}
-	r.count(size)
-	if r.memory.held.Load() > r.memory.limit {
+	r.account(size)
+	if r.memory.used.Load() > r.memory.limit {
 		return false, fmt.Errorf("%w: limit is %d bytes", errLimit, r.memory.limit)
 	}
 	return at == len(of), nil
@@ -113,9 +113,9 @@ func (r *revisions) remove(rev revision) (gone, unknown bool) {
 	if !has {
 		return false, false
 	}
-	r.count(-revisionSize)
+	r.account(-revisionSize)
 	if len(of) == 1 {
-		r.count(-int64(len(rev.key())))
+		r.account(-int64(len(rev.key())))
 		delete(r.numbers, rev.key())
 		return true, false
 	}
@@ -123,22 +123,22 @@ func (r *revisions) remove(rev revision) (gone, unknown bool) {
 	return false, at == len(of)-1
 }
 
-func (r *revisions) count(size int64) {
-	r.counted += size
-	r.memory.held.Add(size)
+func (r *revisions) account(size int64) {
+	r.accounted += size
+	r.memory.used.Add(size)
 }
 
 // release gives the memory back.
 func (r *revisions) release() {
-	if r.counted != 0 {
-		r.count(-r.counted)
+	if r.accounted != 0 {
+		r.account(-r.accounted)
 	}
 	r.numbers = nil
 }
 
-// releaseItem is the item of the release of which a record has come or gone; none if another
+// newReleaseItem is the item of the release of which a record has come or gone; none if another
 // revision is shown.
-func (s *sink) releaseItem(obj metav1.Object, deleted bool) (item, error) {
+func (s *viewSink) newReleaseItem(obj metav1.Object, deleted bool) (item, error) {
 	rev, ok := revisionOf(obj)
 	if !ok {
 		return item{}, nil
@@ -146,7 +146,7 @@ func (s *sink) releaseItem(obj metav1.Object, deleted bool) (item, error) {
 	if deleted {
 		gone, unknown := s.revisions.remove(rev)
 		if unknown {
-			s.renew()
+			s.reload()
 		}
 		if gone {
 			return item{key: rev.key(), deleted: true}, nil
@@ -159,7 +159,7 @@ func (s *sink) releaseItem(obj metav1.Object, deleted bool) (item, error) {
 	}
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return item{}, fmt.Errorf("%w: an event with a %T", errUnreadable, obj)
+		return item{}, fmt.Errorf("%w: an event with a %T", errUnexpectedObject, obj)
 	}
 	raw, err := s.encodeRelease(u, rev)
 	return item{key: rev.key(), raw: raw}, err
@@ -167,46 +167,46 @@ func (s *sink) releaseItem(obj metav1.Object, deleted bool) (item, error) {
 
 // encodeRelease encodes a release as it is shown, without a manifest that has no room in a
 // result: the release would be left out, too.
-func (s *sink) encodeRelease(u *unstructured.Unstructured, rev revision) ([]byte, error) {
+func (s *viewSink) encodeRelease(u *unstructured.Unstructured, rev revision) ([]byte, error) {
 	most := 0
 	if s.view.spec.Secrets == wire.SecretsShown {
 		most = s.view.spec.MaxBytes
 	}
-	s.view.engine.unpacking.Lock()
-	r, err := readRecord(u, most)
-	s.view.engine.unpacking.Unlock()
+	s.view.engine.decoding.Lock()
+	r, err := decodeRecord(u, most)
+	s.view.engine.decoding.Unlock()
 	if err != nil {
-		r = record{}
+		r = helmRecord{}
 		r.Info.Status, r.Info.Description = u.GetLabels()[labelStatus], err.Error()
 	}
-	shown := describe(r, rev)
+	shown := newHelmRelease(r, rev)
 	raw, err := json.Marshal(shown)
-	if err == nil && len(raw) > s.view.spec.MaxBytes-frameSize && r.Manifest.text != "" {
+	if err == nil && len(raw) > s.view.spec.MaxBytes-maxFraming && r.Manifest.text != "" {
 		shown.Spec.Manifest = message.Omitted
 		raw, err = json.Marshal(shown)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+		return nil, fmt.Errorf("%w: %w", errUnexpectedObject, err)
 	}
 	return raw, nil
 }
 
-// describe is a release as its record says.
-func describe(r record, rev revision) v1alpha1.HelmRelease {
+// newHelmRelease is a release as its record says.
+func newHelmRelease(r helmRecord, rev revision) v1alpha1.HelmRelease {
 	return v1alpha1.HelmRelease{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.HelmReleaseKind},
 		Metadata: v1alpha1.HelmReleaseMetadata{Name: rev.release, Namespace: rev.namespace},
 		Spec: v1alpha1.HelmReleaseSpec{
 			ReleaseName: rev.release, Namespace: rev.namespace, Version: rev.number,
-			Status: clip(r.Info.Status, maxWord), Description: clip(r.Info.Description, maxText),
+			Status: truncate(r.Info.Status, maxName), Description: truncate(r.Info.Description, maxDescription),
 			FirstDeployed: r.Info.FirstDeployed.Time, LastDeployed: r.Info.LastDeployed.Time,
-			ChartName: clip(r.Chart.Metadata.Name, maxWord), ChartVersion: clip(r.Chart.Metadata.Version, maxWord), Manifest: r.Manifest.shown(),
+			ChartName: truncate(r.Chart.Metadata.Name, maxName), ChartVersion: truncate(r.Chart.Metadata.Version, maxName), Manifest: r.Manifest.display(),
 		},
 	}
 }
 
-// clip shortens what anybody may have written.
-func clip(text string, most int) string {
+// truncate shortens what anybody may have written.
+func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}

@@ -44,7 +44,7 @@ func recordName(release string, number int) string {
 }
 
 // releases are those of an answer: "namespace/name revision status".
-func (a answer) releases(t *testing.T) []string {
+func (a decodedResult) releases(t *testing.T) []string {
 	t.Helper()
 	var list v1alpha1.ResultHelmList
 	if err := json.Unmarshal(a.Result, &list); err != nil {
@@ -60,10 +60,10 @@ func (a answer) releases(t *testing.T) []string {
 	return of
 }
 
-func TestReleasesAreShownAtTheirLatestRevision(t *testing.T) {
+func TestReleasesHaveLatestRevision(t *testing.T) {
 	for name, pages := range map[string]bool{"a stream": false, "pages": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(r *rig) {
+			runSynctest(t, func(r *rig) {
 				r.server.pages = pages
 				for number := 1; number <= 10; number++ {
 					r.setRevision("shop", "web", number, "superseded")
@@ -72,7 +72,7 @@ func TestReleasesAreShownAtTheirLatestRevision(t *testing.T) {
 				r.setRevision("shop", "web.v2", 3, "failed")
 				r.setRevision("other", "web", 1, "deployed")
 				key := r.ask(wire.View{Releases: true, Target: wire.Target{Namespace: "shop"}}, 1)
-				first := r.one(key, "the initial state")
+				first := r.onlyAnswer(key, "the initial state")
 				item := func(release string, number int, status string) string {
 					return fmt.Sprintf(`{"kind":"HelmRelease","apiVersion":"mcm.ibm.com/v1alpha1","metadata":{"name":%q,"namespace":"shop"},"spec":{`+
 						`"releaseName":%[1]q,"description":"Done","firstDeployed":"2026-11-03T09:12:44Z","lastDeployed":"2026-11-04T15:03:10Z","manifest":"***",`+
@@ -88,34 +88,34 @@ func TestReleasesAreShownAtTheirLatestRevision(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeIsShownAsItGoes(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestUpgradeIsPublishedWhileItRuns(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.setRevision("shop", "web", 1, "superseded")
 		r.setRevision("shop", "web", 2, "deployed")
 		key := r.ask(wire.View{Releases: true}, 1)
-		r.one(key, "the initial state")
+		r.onlyAnswer(key, "the initial state")
 		shows := func(what string, want ...string) {
 			t.Helper()
-			if got := r.one(key, what).releases(t); !slices.Equal(got, want) {
+			if got := r.onlyAnswer(key, what).releases(t); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", what, got, want)
 			}
-			r.pass(time.Minute)
+			r.sleep(time.Minute)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.setRevision("shop", "web", 3, "pending-upgrade")
 		shows("it begins", "shop/web 3 pending-upgrade")
 		r.setRevision("shop", "web", 2, "superseded")
-		r.none(key, "the revision before is another's past")
+		r.expectNoAnswer(key, "the revision before is another's past")
 		r.setRevision("shop", "web", 3, "deployed")
 		shows("it ends", "shop/web 3 deployed")
 		r.server.remove("secrets", "shop", recordName("web", 1))
-		r.none(key, "the oldest goes, for Helm keeps ten")
+		r.expectNoAnswer(key, "the oldest goes, for Helm keeps ten")
 		r.setRevision("shop", "api", 1, "deployed")
 		shows("another release", "shop/api 1 deployed", "shop/web 3 deployed")
 		r.setRevision("shop", "web", 3, "uninstalling")
 		shows("it is uninstalled", "shop/api 1 deployed", "shop/web 3 uninstalling")
 		r.server.remove("secrets", "shop", recordName("web", 2))
-		r.none(key, "the history goes")
+		r.expectNoAnswer(key, "the history goes")
 		r.server.remove("secrets", "shop", recordName("web", 3))
 		shows("the last revision goes", "shop/api 1 deployed")
 		r.server.remove("secrets", "shop", recordName("api", 1))
@@ -127,30 +127,30 @@ func TestAnUpgradeIsShownAsItGoes(t *testing.T) {
 }
 
 // Somebody deletes a record by hand: of the one before nothing was kept.
-func TestAReleaseWhoseLatestRevisionGoesIsReadAnew(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestRemovedLatestRevisionReloadsList(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		for number, status := range map[int]string{1: "superseded", 2: "deployed", 3: "failed"} {
 			r.setRevision("shop", "web", number, status)
 		}
 		key := r.ask(wire.View{Releases: true}, 1)
-		r.one(key, "the initial state")
-		r.pass(time.Minute)
+		r.onlyAnswer(key, "the initial state")
+		r.sleep(time.Minute)
 		r.server.seen()
 		r.server.remove("secrets", "shop", recordName("web", 3))
-		if got := r.one(key, "the latest goes").releases(t); !cmp.Equal(got, []string{"shop/web 2 deployed"}) {
+		if got := r.onlyAnswer(key, "the latest goes").releases(t); !cmp.Equal(got, []string{"shop/web 2 deployed"}) {
 			t.Errorf("%q, want the one before", got)
 		}
 		// Whoever does that again and again has it read once a second.
 		for range 50 {
 			r.setRevision("shop", "web", 3, "failed")
 			r.server.remove("secrets", "shop", recordName("web", 3))
-			r.pass(100 * time.Millisecond)
+			r.sleep(100 * time.Millisecond)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		if requests := views(r.server.seen()); len(requests) > 8 {
 			t.Errorf("%d requests in five seconds: %q", len(requests), requests)
 		}
-		all := r.take(key)
+		all := r.nextAnswer(key)
 		if len(all) == 0 {
 			t.Fatal("nothing is answered")
 		}
@@ -160,11 +160,11 @@ func TestAReleaseWhoseLatestRevisionGoesIsReadAnew(t *testing.T) {
 	})
 }
 
-func TestARevisionThatGoesWhileAListIsReadIsReadAnewAfterIt(t *testing.T) {
+func TestRevisionRemovedDuringListReloadsIt(t *testing.T) {
 	e := newEngine(t, newServer())
 	v := newView(e, "k", wire.View{Releases: true, MaxBytes: 10_000}, 1)
 	cancelled := 0
-	s := &sink{
+	s := &viewSink{
 		view: v, mapping: secretsMapping(), cancel: func() { cancelled++ },
 		feed: &feed{columns: func() json.RawMessage { return nil }},
 	}
@@ -189,12 +189,12 @@ func TestARevisionThatGoesWhileAListIsReadIsReadAnewAfterIt(t *testing.T) {
 	}
 	s.close()
 	v.close()
-	if held := e.memory.held.Load(); held != 0 {
+	if held := e.memory.used.Load(); held != 0 {
 		t.Errorf("%d bytes are held", held)
 	}
 }
 
-func TestWhatAViewOfReleasesAsksTheAPIServer(t *testing.T) {
+func TestReleaseViewRequests(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		view   wire.View
@@ -230,41 +230,41 @@ func TestWhatAViewOfReleasesAsksTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestReleasesOfANameAreAList(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestReleasesOfNameAreList(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.setRevision("shop", "web", 1, "deployed")
 		r.setRevision("other", "web", 2, "deployed")
 		r.setRevision("shop", "api", 1, "deployed")
-		if got := r.one(r.ask(wire.View{Releases: true, Target: wire.Target{Name: "web"}}, 1), "in all namespaces").releases(t); !cmp.Equal(got, []string{"other/web 2 deployed", "shop/web 1 deployed"}) {
+		if got := r.onlyAnswer(r.ask(wire.View{Releases: true, Target: wire.Target{Name: "web"}}, 1), "in all namespaces").releases(t); !cmp.Equal(got, []string{"other/web 2 deployed", "shop/web 1 deployed"}) {
 			t.Errorf("%q", got)
 		}
-		if got := r.one(r.ask(wire.View{Releases: true, Target: wire.Target{Namespace: "shop", Name: "none"}}, 1), "one that does not exist").releases(t); len(got) != 0 {
+		if got := r.onlyAnswer(r.ask(wire.View{Releases: true, Target: wire.Target{Namespace: "shop", Name: "none"}}, 1), "one that does not exist").releases(t); len(got) != 0 {
 			t.Errorf("%q", got)
 		}
-		if got := r.one(r.ask(wire.View{Releases: true, LabelSelector: "version=1"}, 1), "of a label").releases(t); !cmp.Equal(got, []string{"shop/api 1 deployed", "shop/web 1 deployed"}) {
+		if got := r.onlyAnswer(r.ask(wire.View{Releases: true, LabelSelector: "version=1"}, 1), "of a label").releases(t); !cmp.Equal(got, []string{"shop/api 1 deployed", "shop/web 1 deployed"}) {
 			t.Errorf("%q", got)
 		}
 	})
 }
 
-func TestWhoMayNotReadSecretsSeesNoReleases(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestReleasesNeedRightToReadSecrets(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.server.may = func(question string) bool { return !strings.HasPrefix(question, "bob ") }
 		r.setRevision("shop", "web", 1, "deployed")
-		got := r.one(r.ask(wire.View{Requester: wire.Requester{User: "bob"}, Releases: true}, 1), "bob's").Refusal
+		got := r.onlyAnswer(r.ask(wire.View{Requester: wire.Requester{User: "bob"}, Releases: true}, 1), "bob's").Refusal
 		want := &wire.Refusal{Cause: wire.CauseRequest, Status: metav1.StatusReasonForbidden, Message: `secrets is forbidden: User "bob" cannot watch`}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		got = r.one(r.ask(wire.View{Releases: true, Secrets: wire.SecretsRefused}, 1), "the policy's").Refusal
-		want = &wire.Refusal{Cause: wire.CauseRequest, Status: metav1.StatusReasonForbidden, Message: errSecrets.Error()}
+		got = r.onlyAnswer(r.ask(wire.View{Releases: true, Secrets: wire.SecretsRefused}, 1), "the policy's").Refusal
+		want = &wire.Refusal{Cause: wire.CauseRequest, Status: metav1.StatusReasonForbidden, Message: errSecretsRefused.Error()}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }
 
-func TestSecretsThatAreNoRecordsAreNotShown(t *testing.T) {
+func TestOtherSecretsAreNotShown(t *testing.T) {
 	tests := map[string]struct {
 		name string
 		want revision
@@ -291,16 +291,16 @@ func TestSecretsThatAreNoRecordsAreNotShown(t *testing.T) {
 			}
 		})
 	}
-	inBubble(t, func(r *rig) {
+	runSynctest(t, func(r *rig) {
 		r.server.set("secrets", "shop", "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"owner": "helm", "name": "web"}}})
-		if got := r.one(r.ask(wire.View{Releases: true}, 1), "a label alone").releases(t); len(got) != 0 {
+		if got := r.onlyAnswer(r.ask(wire.View{Releases: true}, 1), "a label alone").releases(t); len(got) != 0 {
 			t.Errorf("%q", got)
 		}
 	})
 }
 
-func TestRevisionsAreCounted(t *testing.T) {
-	m := &memory{limit: 1 << 20}
+func TestRevisionsUseMemoryBudget(t *testing.T) {
+	m := &memoryBudget{limit: 1 << 20}
 	r := &revisions{memory: m, numbers: map[string][]int32{}}
 	rev := func(number int32) revision { return revision{namespace: "shop", release: "web", number: number} }
 	for _, number := range []int32{3, 1, 2, 3} {
@@ -308,10 +308,10 @@ func TestRevisionsAreCounted(t *testing.T) {
 			t.Errorf("revision %d: latest is %t: %v", number, latest, err)
 		}
 	}
-	if held := m.held.Load(); held != 3*revisionSize+int64(len("shop/web")) {
+	if held := m.used.Load(); held != 3*revisionSize+int64(len("shop/web")) {
 		t.Errorf("%d bytes are held", held)
 	}
-	m.limit = m.held.Load()
+	m.limit = m.used.Load()
 	if _, err := r.add(rev(4)); !errors.Is(err, errLimit) {
 		t.Errorf("%v, want that one more is too much, at once", err)
 	}
@@ -323,37 +323,37 @@ func TestRevisionsAreCounted(t *testing.T) {
 			t.Errorf("revision %d goes: gone is %t, unknown is %t", step.number, gone, unknown)
 		}
 	}
-	if m.held.Load() != 0 || len(r.numbers) != 0 {
-		t.Errorf("%d bytes are held of %v", m.held.Load(), r.numbers)
+	if m.used.Load() != 0 || len(r.numbers) != 0 {
+		t.Errorf("%d bytes are held of %v", m.used.Load(), r.numbers)
 	}
 	if _, err := r.add(rev(1)); err != nil {
 		t.Error(err)
 	}
-	if r.release(); m.held.Load() != 0 {
-		t.Errorf("%d bytes are held after the end", m.held.Load())
+	if r.release(); m.used.Load() != 0 {
+		t.Errorf("%d bytes are held after the end", m.used.Load())
 	}
 }
 
-func TestReleasesBeyondTheMemoryAreRefused(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestReleasesBeyondMemoryAreRefused(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		for number := range 100 {
 			r.setRevision("shop", "web", number+1, "superseded")
 		}
 		r.engine.memory.limit = 100 * revisionSize
 		key := r.ask(wire.View{Releases: true}, 1)
-		if got := r.one(key, "all revisions").Refusal; got == nil || got.Cause != wire.CauseLimit {
+		if got := r.onlyAnswer(key, "all revisions").Refusal; got == nil || got.Cause != wire.CauseLimit {
 			t.Errorf("%+v, want that there is no room", got)
 		}
 	})
 }
 
 // A Secret may have 1 MiB, and Helm keeps ten of each release.
-func TestRecordsAreNotKept(t *testing.T) {
+func TestRecordsAreNotRetained(t *testing.T) {
 	for _, policy := range []wire.SecretPolicy{wire.SecretsMasked, wire.SecretsShown} {
 		t.Run(string(policy), func(t *testing.T) {
 			e := newEngine(t, newServer())
 			v := newView(e, "k", wire.View{Releases: true, MaxBytes: 512 << 10, Secrets: policy}, 1)
-			s := &sink{view: v, mapping: secretsMapping(), cancel: func() {}, feed: &feed{columns: func() json.RawMessage { return nil }}}
+			s := &viewSink{view: v, mapping: secretsMapping(), cancel: func() {}, feed: &feed{columns: func() json.RawMessage { return nil }}}
 			heap := func() uint64 {
 				runtime.GC()
 				var m runtime.MemStats
@@ -370,7 +370,7 @@ func TestRecordsAreNotKept(t *testing.T) {
 			}
 			s.End("1")
 			if grown := int64(heap()) - int64(before); grown > 2<<20 {
-				t.Errorf("%d bytes are kept, %d are counted", grown, e.memory.held.Load())
+				t.Errorf("%d bytes are kept, %d are counted", grown, e.memory.used.Load())
 			}
 			runtime.KeepAlive(s)
 			v.close()

@@ -88,8 +88,8 @@ func (r resources) find(t wire.Target) (*meta.RESTMapping, error) {
 	return m, nil
 }
 
-// answer is what the hub received for a view.
-type answer struct {
+// decodedResult is what the hub received for a view.
+type decodedResult struct {
 	at         time.Duration // since the rig began
 	generation int64
 	wire.ViewResult
@@ -108,15 +108,15 @@ type rig struct {
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	answers map[string][]answer // by key
-	dropped []string            // keys of answers that are withdrawn
+	answers map[string][]decodedResult // by key
+	dropped []string                   // keys of answers that are withdrawn
 }
 
-// inBubble runs a test with a rig.
-func inBubble(t *testing.T, test func(r *rig)) {
+// runSynctest runs a test with a rig.
+func runSynctest(t *testing.T, test func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, server: newServer(), hub: resource.NewHub(), began: time.Now(), answers: map[string][]answer{}}
+		r := &rig{t: t, server: newServer(), hub: resource.NewHub(), began: time.Now(), answers: map[string][]decodedResult{}}
 		r.hub.Publish(wire.KindView, nil)
 		r.hub.Mirror(wire.KindViewResult, resource.HubReceiver{Put: r.receive, Delete: r.drop})
 		r.views = r.hub.Source("spoke1", wire.KindView)
@@ -124,7 +124,7 @@ func inBubble(t *testing.T, test func(r *rig)) {
 		r.start()
 		test(r)
 		r.stop()
-		if held := r.engine.memory.held.Load(); held != 0 {
+		if held := r.engine.memory.used.Load(); held != 0 {
 			t.Errorf("%d bytes are held after the end", held)
 		}
 	})
@@ -176,7 +176,7 @@ func (r *rig) receive(_ string, in resource.Resource) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answers[in.Key] = append(r.answers[in.Key], answer{at: time.Since(r.began), generation: in.Generation, ViewResult: result})
+	r.answers[in.Key] = append(r.answers[in.Key], decodedResult{at: time.Since(r.began), generation: in.Generation, ViewResult: result})
 }
 
 func (r *rig) drop(_, key string) {
@@ -205,8 +205,8 @@ func (r *rig) ask(v wire.View, generation int64) string {
 	return key
 }
 
-// take are the answers to a view since the last call.
-func (r *rig) take(key string) []answer {
+// nextAnswer are the answers to a view since the last call.
+func (r *rig) nextAnswer(key string) []decodedResult {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,32 +215,32 @@ func (r *rig) take(key string) []answer {
 	return all
 }
 
-// one is the answer that has come since the last call.
-func (r *rig) one(key, what string) answer {
+// onlyAnswer is the answer that has come since the last call.
+func (r *rig) onlyAnswer(key, what string) decodedResult {
 	r.t.Helper()
-	all := r.take(key)
+	all := r.nextAnswer(key)
 	if len(all) != 1 {
 		r.t.Fatalf("%s: %d answers, want one: %+v", what, len(all), all)
 	}
 	return all[0]
 }
 
-// none fails if something was answered since the last call.
-func (r *rig) none(key, what string) {
+// expectNoAnswer fails if something was answered since the last call.
+func (r *rig) expectNoAnswer(key, what string) {
 	r.t.Helper()
-	if all := r.take(key); len(all) != 0 {
+	if all := r.nextAnswer(key); len(all) != 0 {
 		r.t.Errorf("%s: %d answers, want none; the first: %s %+v", what, len(all), all[0].Result, all[0].Refusal)
 	}
 }
 
-// pass lets time go by.
-func (r *rig) pass(d time.Duration) {
+// sleep lets time go by.
+func (r *rig) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 // names are those of the items or rows of an answer.
-func (a answer) names(t *testing.T) []string {
+func (a decodedResult) names(t *testing.T) []string {
 	t.Helper()
 	type item struct {
 		Metadata metav1.ObjectMeta            `json:"metadata"`

@@ -21,20 +21,20 @@ import (
 	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
-// settled is how long after a change rbacwatch.Schedule reviews for the last time.
-const settled = 10 * time.Second
+// settleTime is how long after a change rbacwatch.Schedule reviews for the last time.
+const settleTime = 10 * time.Second
 
-// followRights reviews the rights of the requesters when roles or bindings change.
-func (e *Engine) followRights(ctx context.Context) {
-	r := &reviewer{engine: e, changed: map[string]time.Time{}}
-	r.schedule = rbacwatch.NewSchedule(r.review)
+// watchRights reviews the rights of the requesters when roles or bindings change.
+func (e *Engine) watchRights(ctx context.Context) {
+	r := &rightsReviewer{engine: e, changed: map[string]time.Time{}}
+	r.schedule = rbacwatch.NewSchedule(r.reviewViews)
 	stop := rbacwatch.Watch(e.cfg.Metadata, r, e.cfg.Logger)
 	defer stop()
 	r.schedule.Run(ctx)
 }
 
-// reviewer is a rbacwatch.Sink that asks whether views may go on, or begin.
-type reviewer struct {
+// rightsReviewer is a rbacwatch.Sink that asks whether views may go on, or begin.
+type rightsReviewer struct {
 	engine   *Engine
 	schedule *rbacwatch.Schedule
 
@@ -46,67 +46,67 @@ type reviewer struct {
 
 // WatchLost implements rbacwatch.Sink. An API server that does not let rights be watched leaves
 // what it says when a watch is renewed.
-func (*reviewer) WatchLost() {}
+func (*rightsReviewer) WatchLost() {}
 
 // WatchEstablished implements rbacwatch.Sink.
-func (*reviewer) WatchEstablished() {}
+func (*rightsReviewer) WatchEstablished() {}
 
 // RightsChanged implements rbacwatch.Sink.
-func (r *reviewer) RightsChanged(namespace string) {
+func (r *rightsReviewer) RightsChanged(namespace string) {
 	r.mu.Lock()
 	r.changed[namespace] = time.Now()
 	r.mu.Unlock()
 	r.schedule.Trigger()
 }
 
-// take are the namespaces to review now.
-func (r *reviewer) take() map[string]bool {
+// takeChanged are the namespaces to review now.
+func (r *rightsReviewer) takeChanged() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	namespaces := make(map[string]bool, len(r.changed))
 	for namespace, at := range r.changed {
 		namespaces[namespace] = true
-		if time.Since(at) >= settled {
+		if time.Since(at) >= settleTime {
 			delete(r.changed, namespace)
 		}
 	}
 	return namespaces
 }
 
-// review asks once for all views of the same requester and the same objects.
-func (r *reviewer) review(ctx context.Context) {
-	changed := r.take()
+// reviewViews asks once for all views of the same requester and the same objects.
+func (r *rightsReviewer) reviewViews(ctx context.Context) {
+	changed := r.takeChanged()
 	type answer struct {
 		allowed bool
 		err     error
 	}
 	answers := map[string]answer{}
 	var failure error
-	for _, v := range r.engine.snapshot() {
-		c, ok := v.claim()
-		if !ok || !changed[rbacwatch.AllNamespaces] && !changed[c.namespace] {
+	for _, v := range r.engine.listViews() {
+		c, ok := v.accessRequest()
+		if !ok || !changed[rbacwatch.Everywhere] && !changed[c.namespace] {
 			continue
 		}
 		key := c.key()
 		a, asked := answers[key]
 		if !asked {
-			a.allowed, a.err = r.engine.allowed(ctx, c)
+			a.allowed, a.err = r.engine.isAllowed(ctx, c)
 			answers[key] = a
 		}
 		if a.err != nil {
 			failure = a.err
 			continue
 		}
-		v.reviewed(a.allowed)
+		v.handleReview(a.allowed)
 	}
 	if failure != nil && ctx.Err() == nil {
 		r.engine.cfg.Logger.Error(failure, "rights of views are not reviewed")
 	}
 }
 
-// reviewed ends a watch that is not allowed any more, or a wait for one that is. In both
+// handleReview ends a watch that is not allowed any more, or a wait for one that is. In both
 // cases the API server's answer to the next request is what is published.
-func (v *view) reviewed(allowed bool) {
+func (v *view) handleReview(allowed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -117,41 +117,41 @@ func (v *view) reviewed(allowed bool) {
 	}
 }
 
-// claim is what a view needs a right for.
-type claim struct {
+// accessRequest is what a view needs a right for.
+type accessRequest struct {
 	user            string
 	groups          []string
 	resource        schema.GroupVersionResource
 	namespace, name string
 }
 
-func (c claim) key() string {
+func (c accessRequest) key() string {
 	return fmt.Sprintf("%q", []any{c.user, c.groups, c.resource, c.namespace, c.name})
 }
 
-// claim is false for a view to which rights make no difference: it was not followed yet,
+// accessRequest is false for a view to which rights make no difference: it was not followed yet,
 // or is refused for something else.
-func (v *view) claim() (claim, bool) {
+func (v *view) accessRequest() (accessRequest, bool) {
 	v.mu.Lock()
 	m, refusal := v.mapping, v.refusal
 	v.mu.Unlock()
 	if m == nil || refusal != nil && (refusal.Cause != wire.CauseRequest || refusal.Status != metav1.StatusReasonForbidden) {
-		return claim{}, false
+		return accessRequest{}, false
 	}
 	name, groups, err := v.engine.cfg.Door.Identity(v.spec.Requester)
 	if err != nil {
-		return claim{}, false
+		return accessRequest{}, false
 	}
 	// The API server counts whom it impersonates as authenticated.
-	c := claim{user: name, groups: append(slices.Clip(groups), user.AllAuthenticated), resource: m.Resource, name: v.objectName()}
+	c := accessRequest{user: name, groups: append(slices.Clip(groups), user.AllAuthenticated), resource: m.Resource, name: v.authorizedName()}
 	if isNamespaced(m) {
 		c.namespace = v.spec.Target.Namespace
 	}
 	return c, true
 }
 
-// objectName is the one that the API server authorizes a request for.
-func (v *view) objectName() string {
+// authorizedName is the one that the API server authorizes a request for.
+func (v *view) authorizedName() string {
 	if v.spec.Target.Name != "" {
 		return v.spec.Target.Name
 	}
@@ -163,8 +163,8 @@ func (v *view) objectName() string {
 	return name
 }
 
-// allowed asks for both verbs that a view needs.
-func (e *Engine) allowed(ctx context.Context, c claim) (bool, error) {
+// isAllowed asks for both verbs that a view needs.
+func (e *Engine) isAllowed(ctx context.Context, c accessRequest) (bool, error) {
 	user := authenticationv1.UserInfo{Username: c.user, Groups: c.groups}
 	for _, verb := range []string{"watch", "list"} {
 		allowed, err := rbacwatch.IsAllowed(ctx, e.cfg.Reviews, user, authorizationv1.ResourceAttributes{

@@ -29,17 +29,17 @@ func (r *rig) reviews() []string {
 	return of
 }
 
-func TestRightsThatAreTakenAwayEndAViewAndGivenBackBeginIt(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestViewFollowsRights(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		var denied atomic.Bool
 		r.server.may = func(string) bool { return !denied.Load() }
 		r.server.set("configmaps", "shop", "a", nil)
 		key := r.ask(configMaps("shop"), 1)
-		r.one(key, "while it is allowed")
-		r.pass(time.Minute)
+		r.onlyAnswer(key, "while it is allowed")
+		r.sleep(time.Minute)
 		denied.Store(true)
 		r.server.set("rolebindings", "shop", "readers", nil)
-		got := r.one(key, "the right is gone")
+		got := r.onlyAnswer(key, "the right is gone")
 		want := &wire.Refusal{Cause: wire.CauseRequest, Status: metav1.StatusReasonForbidden, Message: `configmaps is forbidden: User "alice" cannot watch`}
 		if diff := cmp.Diff(want, got.Refusal); diff != "" || got.at != time.Minute {
 			t.Errorf("after %s, refusal (-want +got):\n%s", got.at-time.Minute, diff)
@@ -47,42 +47,42 @@ func TestRightsThatAreTakenAwayEndAViewAndGivenBackBeginIt(t *testing.T) {
 		if open := r.server.watches("configmaps"); open != 0 {
 			t.Errorf("%d watches are open, want none", open)
 		}
-		r.pass(20 * time.Second)
+		r.sleep(20 * time.Second)
 		r.server.seen()
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		if requests := r.server.seen(); len(requests) != 0 {
 			t.Errorf("requests of a view that is refused: %q", requests)
 		}
 		// The API server may take a moment to see what it has sent.
 		r.server.set("clusterrolebindings", "", "readers", nil)
-		r.pass(5 * time.Second)
-		r.none(key, "caches of the API server have not seen the change")
+		r.sleep(5 * time.Second)
+		r.expectNoAnswer(key, "caches of the API server have not seen the change")
 		denied.Store(false)
-		r.pass(5 * time.Second)
-		if got := r.one(key, "they have").names(t); !cmp.Equal(got, []string{"shop/a"}) {
+		r.sleep(5 * time.Second)
+		if got := r.onlyAnswer(key, "they have").names(t); !cmp.Equal(got, []string{"shop/a"}) {
 			t.Errorf("%v, want the list again", got)
 		}
 	})
 }
 
-func TestAReviewBeforeTheFirstAnswerDoesNotDelayIt(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		r.pass(time.Minute)
+func TestReviewDoesNotDelayFirstAnswer(t *testing.T) {
+	runSynctest(t, func(r *rig) {
+		r.sleep(time.Minute)
 		r.server.configure(func(s *server) {
 			s.slow = 100 * time.Millisecond
 			s.may = func(question string) bool { return !strings.HasPrefix(question, "alice ") }
 		})
 		key := r.ask(configMaps("shop"), 1)
 		r.server.set("rolebindings", "shop", "readers", nil)
-		r.pass(200 * time.Millisecond)
-		if got := r.one(key, "the API server's own").Refusal; got == nil || got.Status != metav1.StatusReasonForbidden {
+		r.sleep(200 * time.Millisecond)
+		if got := r.onlyAnswer(key, "the API server's own").Refusal; got == nil || got.Status != metav1.StatusReasonForbidden {
 			t.Errorf("refusal is %+v", got)
 		}
 	})
 }
 
-func TestOneReviewServesAllViewsOfTheSameObjectsAndRequester(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestEqualViewsShareReview(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		labelled := configMaps("shop")
 		labelled.LabelSelector = "app=web"
 		named := configMaps("shop")
@@ -97,7 +97,7 @@ func TestOneReviewServesAllViewsOfTheSameObjectsAndRequester(t *testing.T) {
 		} {
 			r.ask(v, 1)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		cases := []struct {
 			reason   string
 			resource string
@@ -119,7 +119,7 @@ func TestOneReviewServesAllViewsOfTheSameObjectsAndRequester(t *testing.T) {
 		for _, tc := range cases {
 			r.reviews()
 			r.server.set(tc.resource, tc.where, "x", nil)
-			r.pass(0)
+			r.sleep(0)
 			var want []string
 			for _, q := range tc.want {
 				who, what, _ := strings.Cut(q, " ")
@@ -131,7 +131,7 @@ func TestOneReviewServesAllViewsOfTheSameObjectsAndRequester(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s: reviews (-want +got):\n%s", tc.reason, diff)
 			}
-			r.pass(time.Minute)
+			r.sleep(time.Minute)
 			if got := r.reviews(); len(got) != 2*len(want) {
 				t.Errorf("%s: %d reviews later, want each twice", tc.reason, len(got))
 			}
@@ -139,33 +139,33 @@ func TestOneReviewServesAllViewsOfTheSameObjectsAndRequester(t *testing.T) {
 	})
 }
 
-func TestAReviewThatFailsEndsNothing(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestFailedReviewChangesNothing(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(configMaps("shop"), 1)
-		r.one(key, "the initial state")
-		r.pass(time.Minute)
-		allowed, err := r.engine.allowed(t.Context(), claim{user: "alice", groups: []string{user.AllAuthenticated}})
+		r.onlyAnswer(key, "the initial state")
+		r.sleep(time.Minute)
+		allowed, err := r.engine.isAllowed(t.Context(), accessRequest{user: "alice", groups: []string{user.AllAuthenticated}})
 		if err != nil || !allowed {
 			t.Fatalf("allowed is %t: %v", allowed, err)
 		}
 		r.server.configure(func(s *server) { s.noReviews = true })
 		r.server.set("clusterroles", "", "x", nil)
-		r.pass(time.Minute)
-		r.none(key, "nobody says that the right is gone")
-		if _, err := r.engine.allowed(t.Context(), claim{user: "alice"}); !errors.Is(err, errDown) {
+		r.sleep(time.Minute)
+		r.expectNoAnswer(key, "nobody says that the right is gone")
+		if _, err := r.engine.isAllowed(t.Context(), accessRequest{user: "alice"}); !errors.Is(err, errDown) {
 			t.Errorf("%v, want why", err)
 		}
 	})
 }
 
-func TestARefusalThatIsNotAboutRightsIsNotReviewed(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestOtherRefusalsAreNotReviewed(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.server.answer["configmaps"] = status(400, metav1.StatusReasonBadRequest, "bad selector")
-		r.one(r.ask(configMaps("shop"), 1), "a bad selector")
-		r.pass(time.Minute)
+		r.onlyAnswer(r.ask(configMaps("shop"), 1), "a bad selector")
+		r.sleep(time.Minute)
 		r.server.seen()
 		r.server.set("clusterroles", "", "x", nil)
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		if got := r.server.seen(); len(got) != 0 {
 			t.Errorf("requests %q, want none: no right makes the selector valid", got)
 		}

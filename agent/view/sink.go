@@ -16,9 +16,9 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// sink is a follow.Sink that makes lists for a view. It ends its follower at the first
+// viewSink is a follow.Sink that makes lists for a view. It ends its follower at the first
 // refusal.
-type sink struct {
+type viewSink struct {
 	view    *view
 	mapping *meta.RESTMapping
 	feed    *feed
@@ -33,29 +33,29 @@ type sink struct {
 }
 
 // Begin implements follow.Sink.
-func (s *sink) Begin() {
-	s.drop()
-	s.view.uncount()
+func (s *viewSink) Begin() {
+	s.dropNext()
+	s.view.uncountList()
 	s.revisions.release()
 	s.revisions, s.stale = revisions{memory: &s.view.engine.memory, numbers: map[string][]int32{}}, false
 	s.next = newList(s.view.spec, s.mapping, &s.view.engine.memory)
 }
 
 // close gives back what the sink holds.
-func (s *sink) close() {
-	s.drop()
+func (s *viewSink) close() {
+	s.dropNext()
 	s.revisions.release()
 }
 
-// renew has the list read anew, once there is one.
-func (s *sink) renew() {
+// reload has the list read anew, once there is one.
+func (s *viewSink) reload() {
 	if s.stale = s.next != nil; !s.stale {
 		s.cancel()
 	}
 }
 
-// drop gives up a list that is not complete.
-func (s *sink) drop() {
+// dropNext gives up a list that is not complete.
+func (s *viewSink) dropNext() {
 	if s.next != nil {
 		s.next.release()
 		s.next = nil
@@ -63,40 +63,40 @@ func (s *sink) drop() {
 }
 
 // Event implements follow.Sink.
-func (s *sink) Event(obj metav1.Object, deleted bool) {
-	if s.refusal != nil || !s.asked(obj) {
+func (s *viewSink) Event(obj metav1.Object, deleted bool) {
+	if s.refusal != nil || !s.isRequested(obj) {
 		return
 	}
-	i, err := s.item(obj, deleted)
+	i, err := s.newItem(obj, deleted)
 	switch {
 	case err != nil:
 	case i.key == "": // nothing is shown of it
 	case s.next != nil:
 		s.setColumns()
-		_, err = s.next.change(s.view.shared(i))
+		_, err = s.next.update(s.view.reuseBytes(i))
 	default:
-		err = s.view.change(s.shown, i)
+		err = s.view.applyEvent(s.shown, i)
 	}
 	if err != nil {
 		s.Refused(err)
 	}
 }
 
-// asked reports whether an object is the one that is asked for. An aggregated API server
+// isRequested reports whether an object is the one that is asked for. An aggregated API server
 // may not know field selectors: then it sends all, of which one is an answer.
-func (s *sink) asked(obj metav1.Object) bool {
+func (s *viewSink) isRequested(obj metav1.Object) bool {
 	t := s.view.spec.Target
 	return t.Name == "" || obj.GetName() == t.Name && (!isNamespaced(s.mapping) || obj.GetNamespace() == t.Namespace)
 }
 
 // End implements follow.Sink.
-func (s *sink) End(string) {
+func (s *viewSink) End(string) {
 	if s.refusal != nil {
 		return
 	}
 	s.setColumns()
 	s.shown, s.next = s.next, nil
-	s.view.show(s.shown)
+	s.view.setShownList(s.shown)
 	if s.stale {
 		s.cancel()
 	}
@@ -104,22 +104,22 @@ func (s *sink) End(string) {
 
 // setColumns gives the list that is being read its columns. The list that is shown keeps
 // those that its rows were made for.
-func (s *sink) setColumns() {
+func (s *viewSink) setColumns() {
 	if columns := s.feed.columns(); columns != nil {
 		s.next.setColumns(columns)
 	}
 }
 
 // Refused implements follow.Sink.
-func (s *sink) Refused(err error) {
+func (s *viewSink) Refused(err error) {
 	s.refusal = err
 	s.cancel()
 }
 
-// item encodes what is shown of an object, if anything is. It may change the object.
-func (s *sink) item(obj metav1.Object, deleted bool) (item, error) {
+// newItem encodes what is shown of an object, if anything is. It may change the object.
+func (s *viewSink) newItem(obj metav1.Object, deleted bool) (item, error) {
 	if s.view.spec.Releases {
-		return s.releaseItem(obj, deleted)
+		return s.newReleaseItem(obj, deleted)
 	}
 	i := item{key: obj.GetNamespace() + "/" + obj.GetName(), deleted: deleted}
 	if deleted {
@@ -127,19 +127,19 @@ func (s *sink) item(obj metav1.Object, deleted bool) (item, error) {
 	}
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return item{}, fmt.Errorf("%w: an event with a %T", errUnreadable, obj)
+		return item{}, fmt.Errorf("%w: an event with a %T", errUnexpectedObject, obj)
 	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	raw, err := json.Marshal(s.shownOf(u)) // sorts the members of maps
+	raw, err := json.Marshal(s.redact(u)) // sorts the members of maps
 	if err != nil {
-		return item{}, fmt.Errorf("%w: %w", errUnreadable, err)
+		return item{}, fmt.Errorf("%w: %w", errUnexpectedObject, err)
 	}
 	i.raw = raw
 	return i, nil
 }
 
-// shownOf is the row of a Table, or the object; in both the values of Secrets are masked.
-func (s *sink) shownOf(u *unstructured.Unstructured) any {
+// redact is the row of a Table, or the object; in both the values of Secrets are masked.
+func (s *viewSink) redact(u *unstructured.Unstructured) any {
 	masked := s.view.spec.Secrets != wire.SecretsShown
 	if !s.view.spec.Table {
 		if masked {
@@ -147,7 +147,7 @@ func (s *sink) shownOf(u *unstructured.Unstructured) any {
 		}
 		return u.Object
 	}
-	if masked && secret.Is(s.mapping.Resource) {
+	if masked && secret.IsSecret(s.mapping.Resource) {
 		secret.MaskMetadata(u.Object)
 	}
 	return u.Object[rowField] // whose object has the same metadata

@@ -27,7 +27,7 @@ const rowField = "row"
 // acceptTable asks for Tables, as kubectl does.
 const acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-func asTable(next http.RoundTripper) http.RoundTripper {
+func requestTable(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		out := r.Clone(r.Context())
 		out.Header.Set("Accept", acceptTable)
@@ -39,18 +39,18 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// table turns Tables into the objects of their rows. The API server sends a Table of one
+// tableConverter turns Tables into the objects of their rows. The API server sends a Table of one
 // row with each event of a watch, bookmarks included; the row's object is the metadata of
 // the object that the event is about. Columns come with the first event alone.
-type table struct {
+type tableConverter struct {
 	mu      sync.Mutex
 	columns json.RawMessage // guarded by mu; nil before the first event
 }
 
-// rows follows a feed of Tables as one of objects.
-func rows(of watcher.Feed) *feed {
-	t := &table{}
-	return &feed{columns: t.get, Feed: watcher.Feed{
+// newTableFeed follows a feed of Tables as one of objects.
+func newTableFeed(of watcher.Feed) *feed {
+	t := &tableConverter{}
+	return &feed{columns: t.getColumns, Feed: watcher.Feed{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.Continue == "" {
 				t.reset()
@@ -59,7 +59,7 @@ func rows(of watcher.Feed) *feed {
 			if err != nil {
 				return nil, err
 			}
-			return t.list(page)
+			return t.convertList(page)
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if o.ResourceVersion == "" {
@@ -69,32 +69,32 @@ func rows(of watcher.Feed) *feed {
 			if err != nil {
 				return nil, err
 			}
-			return convert(w, t.event), nil
+			return convertWatch(w, t.convertEvent), nil
 		},
 	}}
 }
 
-func (t *table) get() json.RawMessage {
+func (t *tableConverter) getColumns() json.RawMessage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.columns
 }
 
 // reset begins a list anew, whose columns may be others.
-func (t *table) reset() {
+func (t *tableConverter) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.columns = nil
 }
 
-// event takes the object out of a Table of one row.
-func (t *table) event(in watch.Event) watch.Event {
+// convertEvent takes the object out of a Table of one row.
+func (t *tableConverter) convertEvent(in watch.Event) watch.Event {
 	if in.Type == watch.Error {
 		return in
 	}
-	objects, err := t.objects(in.Object)
+	objects, err := t.rowObjects(in.Object)
 	if err == nil && len(objects) != 1 {
-		err = unreadable(fmt.Sprintf("an event with %d rows", len(objects)))
+		err = notATable(fmt.Sprintf("an event with %d rows", len(objects)))
 	}
 	if err != nil {
 		status := err.Status()
@@ -103,9 +103,9 @@ func (t *table) event(in watch.Event) watch.Event {
 	return watch.Event{Type: in.Type, Object: &objects[0]}
 }
 
-// list takes the objects out of a page.
-func (t *table) list(page runtime.Object) (runtime.Object, error) {
-	objects, err := t.objects(page)
+// convertList takes the objects out of a page.
+func (t *tableConverter) convertList(page runtime.Object) (runtime.Object, error) {
+	objects, err := t.rowObjects(page)
 	if err != nil {
 		return nil, err
 	}
@@ -116,17 +116,17 @@ func (t *table) list(page runtime.Object) (runtime.Object, error) {
 	return list, nil
 }
 
-// objects makes one object of each row: its metadata, with the row beside it.
-func (t *table) objects(of runtime.Object) ([]unstructured.Unstructured, *apierrors.StatusError) {
+// rowObjects makes one object of each row: its metadata, with the row beside it.
+func (t *tableConverter) rowObjects(of runtime.Object) ([]unstructured.Unstructured, *apierrors.StatusError) {
 	u, ok := of.(runtime.Unstructured)
 	if !ok {
-		return nil, unreadable(fmt.Sprintf("a %T", of))
+		return nil, notATable(fmt.Sprintf("a %T", of))
 	}
 	content := u.UnstructuredContent()
 	if content["kind"] != "Table" {
-		return nil, unreadable(fmt.Sprintf("kind %v", content["kind"]))
+		return nil, notATable(fmt.Sprintf("kind %v", content["kind"]))
 	}
-	if err := t.take(content["columnDefinitions"]); err != nil {
+	if err := t.setColumns(content["columnDefinitions"]); err != nil {
 		return nil, err
 	}
 	all, _ := content["rows"].([]any)
@@ -136,7 +136,7 @@ func (t *table) objects(of runtime.Object) ([]unstructured.Unstructured, *apierr
 		object, _ := row["object"].(map[string]any)
 		metadata, ok := object["metadata"].(map[string]any)
 		if !ok {
-			return nil, unreadable("a row without the metadata of an object")
+			return nil, notATable("a row without the metadata of an object")
 		}
 		objects = append(objects, unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
@@ -146,19 +146,19 @@ func (t *table) objects(of runtime.Object) ([]unstructured.Unstructured, *apierr
 	return objects, nil
 }
 
-// take keeps the columns of a list. Others than before, as of a definition that has
+// setColumns keeps the columns of a list. Others than before, as of a definition that has
 // changed, are an expiry: the rows that were read do not fit them.
-func (t *table) take(columns any) *apierrors.StatusError {
+func (t *tableConverter) setColumns(columns any) *apierrors.StatusError {
 	list, ok := columns.([]any)
 	if !ok || len(list) == 0 {
 		return nil
 	}
 	raw, err := json.Marshal(list)
 	if err != nil {
-		return unreadable("columns: " + err.Error())
+		return notATable("columns: " + err.Error())
 	}
 	if len(raw) > wire.MaxViewBytes {
-		return unreadable(fmt.Sprintf("columns of %d bytes", len(raw)))
+		return notATable(fmt.Sprintf("columns of %d bytes", len(raw)))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,31 +169,31 @@ func (t *table) take(columns any) *apierrors.StatusError {
 	return nil
 }
 
-// unreadable is an answer: the server of the resource, which may be an aggregated one,
+// notATable is an answer: the server of the resource, which may be an aggregated one,
 // makes no Tables.
-func unreadable(what string) *apierrors.StatusError {
+func notATable(what string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
 		Message: "a Table was asked for, the server sent " + what,
 	}}
 }
 
-// convert passes the events of a watch through f. Unlike watch.Filter it ends when the
+// convertWatch passes the events of a watch through f. Unlike watch.Filter it ends when the
 // receiver stops it with an event on the way.
-func convert(w watch.Interface, f func(watch.Event) watch.Event) watch.Interface {
-	c := &converted{in: w, out: make(chan watch.Event), done: make(chan struct{})}
+func convertWatch(w watch.Interface, f func(watch.Event) watch.Event) watch.Interface {
+	c := &convertedWatch{in: w, out: make(chan watch.Event), done: make(chan struct{})}
 	go c.run(f)
 	return c
 }
 
-type converted struct {
+type convertedWatch struct {
 	in   watch.Interface
 	out  chan watch.Event
 	once sync.Once
 	done chan struct{} // closed by Stop
 }
 
-func (c *converted) run(f func(watch.Event) watch.Event) {
+func (c *convertedWatch) run(f func(watch.Event) watch.Event) {
 	defer close(c.out)
 	for e := range c.in.ResultChan() {
 		select {
@@ -205,10 +205,10 @@ func (c *converted) run(f func(watch.Event) watch.Event) {
 }
 
 // ResultChan implements watch.Interface.
-func (c *converted) ResultChan() <-chan watch.Event { return c.out }
+func (c *convertedWatch) ResultChan() <-chan watch.Event { return c.out }
 
 // Stop implements watch.Interface.
-func (c *converted) Stop() {
+func (c *convertedWatch) Stop() {
 	c.in.Stop()
 	c.once.Do(func() { close(c.done) })
 }

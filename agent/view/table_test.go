@@ -23,18 +23,18 @@ func asRows(v wire.View) wire.View {
 	return v
 }
 
-func TestATableIsThatOfTheAPIServer(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestTableIsThatOfAPIServer(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		key := r.ask(asRows(configMaps("shop")), 1)
 		const before = `{"apiVersion":"meta.k8s.io/v1","columnDefinitions":[{"name":"Name","type":"string"},{"name":"Data","type":"string"}],"kind":"Table","metadata":{},"rows":[`
-		if got := string(r.one(key, "no objects").Result); got != before+"]}" {
+		if got := string(r.onlyAnswer(key, "no objects").Result); got != before+"]}" {
 			t.Errorf("%s, want the columns, which came with the bookmark", got)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.set("configmaps", "shop", "b", data("k", "v"))
 		r.server.set("configmaps", "shop", "a", nil)
-		r.pass(time.Second)
-		all := r.take(key)
+		r.sleep(time.Second)
+		all := r.nextAnswer(key)
 		row := func(cells, name, version string) string {
 			return `{"cells":[` + cells + `],"object":{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"` + name + `","namespace":"shop","resourceVersion":"` + version + `"}}}`
 		}
@@ -42,26 +42,26 @@ func TestATableIsThatOfTheAPIServer(t *testing.T) {
 		if diff := cmp.Diff(want, string(all[len(all)-1].Result)); diff != "" {
 			t.Errorf("two rows (-want +got):\n%s", diff)
 		}
-		r.pass(time.Minute)
+		r.sleep(time.Minute)
 		r.server.remove("configmaps", "shop", "b")
-		if got := r.one(key, "a deletion").names(t); !cmp.Equal(got, []string{"shop/a"}) {
+		if got := r.onlyAnswer(key, "a deletion").names(t); !cmp.Equal(got, []string{"shop/a"}) {
 			t.Errorf("%v, want the other row", got)
 		}
 	})
 }
 
-func TestRowsAreReadAnewWhenTheirColumnsChange(t *testing.T) {
-	inBubble(t, func(r *rig) {
+func TestChangedColumnsReloadRows(t *testing.T) {
+	runSynctest(t, func(r *rig) {
 		r.server.set("configmaps", "shop", "a", nil)
 		key := r.ask(asRows(configMaps("shop")), 1)
-		r.one(key, "the initial state")
-		r.pass(time.Minute)
+		r.onlyAnswer(key, "the initial state")
+		r.sleep(time.Minute)
 		r.server.configure(func(s *server) { s.columns = []string{"Name", "Size"} })
 		r.server.cut("configmaps") // as an API server does when a definition changes
-		r.pass(time.Second)
+		r.sleep(time.Second)
 		r.server.set("configmaps", "shop", "b", nil)
-		r.pass(time.Minute)
-		all := r.take(key)
+		r.sleep(time.Minute)
+		all := r.nextAnswer(key)
 		if len(all) == 0 {
 			t.Fatal("no answer")
 		}
@@ -73,7 +73,7 @@ func TestRowsAreReadAnewWhenTheirColumnsChange(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoTableIsRefused(t *testing.T) {
+func TestOtherKindsAreNoTable(t *testing.T) {
 	columns := `"columnDefinitions":[{"name":"` + strings.Repeat("n", wire.MaxViewBytes) + `"}]`
 	objects := map[string]string{
 		"columns without end": `{"apiVersion":"meta.k8s.io/v1","kind":"Table",` + columns + `,"rows":[{"object":{"metadata":{}}}]}`,
@@ -89,32 +89,32 @@ func TestWhatIsNoTableIsRefused(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &u.Object); err != nil {
 				t.Fatal(err)
 			}
-			got := (&table{}).event(watch.Event{Type: watch.Added, Object: &u})
+			got := (&tableConverter{}).convertEvent(watch.Event{Type: watch.Added, Object: &u})
 			status, ok := got.Object.(*metav1.Status)
-			if got.Type != watch.Error || !ok || !isAnswer(status.Code) {
+			if got.Type != watch.Error || !ok || !isFinal(status.Code) {
 				t.Errorf("%.200s becomes %v %.200v, want a refusal", text, got.Type, got.Object)
 			}
 		})
 	}
-	typed := (&table{}).event(watch.Event{Type: watch.Added, Object: &metav1.Status{}})
+	typed := (&tableConverter{}).convertEvent(watch.Event{Type: watch.Added, Object: &metav1.Status{}})
 	if typed.Type != watch.Error {
 		t.Errorf("%v, want an error: it is no Table", typed)
 	}
 }
 
-func TestAWatchOfRowsEndsWithAnEventOnTheWay(t *testing.T) {
+func TestConvertedWatchStopsWithPendingEvent(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
 		in := watch.NewFakeWithChanSize(2, false)
 		in.Add(&unstructured.Unstructured{})
 		in.Add(&unstructured.Unstructured{})
-		out := convert(in, func(e watch.Event) watch.Event { return e })
+		out := convertWatch(in, func(e watch.Event) watch.Event { return e })
 		synctest.Wait()
 		out.Stop() // nobody reads; the bubble fails if a goroutine is left
 		out.Stop()
 	})
 }
 
-func TestSecretsAreShownAsTheirPolicySays(t *testing.T) {
+func TestSecretPolicyAppliesToTables(t *testing.T) {
 	const value, applied = "bmVlZGxl", "needle in the annotation"
 	cases := map[string]struct {
 		reason string
@@ -131,7 +131,7 @@ func TestSecretsAreShownAsTheirPolicySays(t *testing.T) {
 	for name, tc := range cases {
 		for _, pages := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
-				inBubble(t, func(r *rig) {
+				runSynctest(t, func(r *rig) {
 					r.server.pages = pages
 					r.server.set("secrets", "shop", "a", map[string]any{
 						"data": map[string]any{"k": value},
@@ -140,7 +140,7 @@ func TestSecretsAreShownAsTheirPolicySays(t *testing.T) {
 						}},
 					})
 					tc.view.Target.Resource, tc.view.Target.Namespace = "secrets", "shop"
-					got := string(r.one(r.ask(tc.view, 1), tc.reason).Result)
+					got := string(r.onlyAnswer(r.ask(tc.view, 1), tc.reason).Result)
 					if shown := strings.Contains(got, value) || strings.Contains(got, applied); shown != tc.shown {
 						t.Errorf("%s: %s", tc.reason, got)
 					}
@@ -160,7 +160,7 @@ func FuzzTable(f *testing.F) {
 		if json.Unmarshal([]byte(text), &u.Object) != nil {
 			return
 		}
-		got := (&table{}).event(watch.Event{Type: watch.Added, Object: &u})
+		got := (&tableConverter{}).convertEvent(watch.Event{Type: watch.Added, Object: &u})
 		if got.Type == watch.Error {
 			return
 		}
@@ -168,11 +168,11 @@ func FuzzTable(f *testing.F) {
 		if !ok || obj.Object[rowField] == nil {
 			t.Fatalf("%s becomes %v, without its row", text, got.Object)
 		}
-		s := &sink{view: &view{spec: wire.View{Table: true}}, mapping: secretsMapping()}
-		if _, err := s.item(obj, false); err != nil {
+		s := &viewSink{view: &view{spec: wire.View{Table: true}}, mapping: secretsMapping()}
+		if _, err := s.newItem(obj, false); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if _, err := (&table{}).list(&u); err != nil {
+		if _, err := (&tableConverter{}).convertList(&u); err != nil {
 			t.Fatalf("%s is an event and no page: %v", text, err)
 		}
 	})

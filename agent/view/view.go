@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// pace is the shortest time between two answers of a view.
-	pace = time.Second
-	// patience is the shortest time for which a refusal stands when nothing that is
+	// minPublishInterval is the shortest time between two answers of a view.
+	minPublishInterval = time.Second
+	// refusalRetryInterval is the shortest time for which a refusal stands when nothing that is
 	// watched has changed; up to as much again is added, as with the life of a watch.
-	patience = 5 * time.Minute
+	refusalRetryInterval = 5 * time.Minute
 	// Pause between attempts to find the resource, with jitter.
-	firstPause   = 100 * time.Millisecond
-	longestPause = 30 * time.Second
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 30 * time.Second
 )
 
 // view is one view. It is followed by one goroutine.
@@ -35,8 +35,8 @@ type view struct {
 	spec   wire.View
 	// stop ends the goroutine; nil while there is none. Guarded by Engine.mu.
 	stop context.CancelFunc
-	// again ends a wait after a refusal.
-	again chan struct{}
+	// retries ends a wait after a refusal.
+	retries chan struct{}
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -58,11 +58,11 @@ type view struct {
 
 func newView(e *Engine, key string, spec wire.View, generation int64) *view {
 	if spec.Releases {
-		spec = recordView(spec)
+		spec = secretsViewOf(spec)
 	}
 	// One object has no rows.
 	spec.Table = spec.Table && spec.Target.Name == ""
-	return &view{engine: e, key: key, spec: spec, generation: generation, again: make(chan struct{}, 1), interrupt: func() {}}
+	return &view{engine: e, key: key, spec: spec, generation: generation, retries: make(chan struct{}, 1), interrupt: func() {}}
 }
 
 // setGeneration publishes the last answer with the generation of one more who asks.
@@ -88,7 +88,7 @@ func (v *view) close() {
 // retry ends the wait after a refusal.
 func (v *view) retry() {
 	select {
-	case v.again <- struct{}{}:
+	case v.retries <- struct{}{}:
 	default: // one that is under way is enough
 	}
 }
@@ -98,11 +98,11 @@ func (v *view) run(ctx context.Context) {
 	defer v.close()
 	for failures := 0; ctx.Err() == nil; {
 		select {
-		case <-v.again: // this is the attempt
+		case <-v.retries: // this is the attempt
 		default:
 		}
 		began := time.Now()
-		err := v.follow(ctx)
+		err := v.watch(ctx)
 		refusal := refusalOf(err)
 		if refusal != nil {
 			v.refuse(refusal)
@@ -112,15 +112,15 @@ func (v *view) run(ctx context.Context) {
 			failures = 0
 			// Before there is an answer only a review does that; then whoever makes objects
 			// may bring it about at will.
-			if v.answered() {
-				v.wait(ctx, time.Until(began.Add(pace)))
+			if v.hasAnswer() {
+				v.wait(ctx, time.Until(began.Add(minPublishInterval)))
 			}
 		case refusal != nil && !apierrors.IsUnauthorized(err):
 			failures = 0
-			v.wait(ctx, patience+rand.N(patience)) //nolint:gosec // spreads load, guards nothing
+			v.wait(ctx, refusalRetryInterval+rand.N(refusalRetryInterval)) //nolint:gosec // spreads load, guards nothing
 		default: // no answer, or one about the agent's own credential
 			v.engine.cfg.Logger.V(1).Info("view is tried again", "key", v.key, "err", err.Error())
-			d := min(firstPause<<min(failures, 16), longestPause)
+			d := min(minBackoff<<min(failures, 16), maxBackoff)
 			v.wait(ctx, d/2+rand.N(d/2)) //nolint:gosec // as above
 			failures++
 		}
@@ -133,16 +133,16 @@ func (v *view) wait(ctx context.Context, d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-v.again:
+	case <-v.retries:
 	case <-timer.C:
 	}
 }
 
-// follow returns nil when it was interrupted, or why there is nothing to follow.
-func (v *view) follow(ctx context.Context) error {
+// watch returns nil when it was interrupted, or why there is nothing to follow.
+func (v *view) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m, err := resolve(v.spec, v.engine.cfg.Resources)
+	m, err := resolveTarget(v.spec, v.engine.cfg.Resources)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (v *view) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.begin(m, cancel)
-	s := &sink{view: v, mapping: m, feed: feed, cancel: cancel}
+	v.setWatch(m, cancel)
+	s := &viewSink{view: v, mapping: m, feed: feed, cancel: cancel}
 	defer s.close()
 	(&watcher.Follower{
 		Feed: feed.Feed, Sink: s, Refusal: func(err error) bool { return refusalOf(err) != nil },
@@ -159,13 +159,13 @@ func (v *view) follow(ctx context.Context) error {
 	}).Run(ctx)
 	if apierrors.IsNotFound(s.refusal) {
 		v.engine.cfg.Resources.Reset()
-		return notServed(m)
+		return notServedError(m)
 	}
 	return s.refusal
 }
 
-// begin makes what is followed one that can be interrupted.
-func (v *view) begin(m *meta.RESTMapping, interrupt context.CancelFunc) {
+// setWatch makes what is followed one that can be interrupted.
+func (v *view) setWatch(m *meta.RESTMapping, interrupt context.CancelFunc) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.mapping, v.interrupt = m, interrupt
@@ -181,22 +181,22 @@ func (v *view) refuse(r *wire.Refusal) {
 	v.setRefusal(r)
 	v.stopTimer()
 	v.setList(nil)
-	v.publish(refused(r))
+	v.publish(encodeRefusal(r))
 }
 
-// uncount leaves the list that is shown out of the memory count, because another is read
+// uncountList leaves the list that is shown out of the memory count, because another is read
 // that will replace it.
-func (v *view) uncount() {
+func (v *view) uncountList() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.list != nil {
-		v.list.uncount()
+		v.list.releaseAccount()
 	}
 }
 
-// shared returns an item of a list that is read anew in the bytes of the one that is
+// reuseBytes returns an item of a list that is read anew in the bytes of the one that is
 // shown, if they are the same.
-func (v *view) shared(i item) item {
+func (v *view) reuseBytes(i item) item {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.list == nil {
@@ -208,8 +208,8 @@ func (v *view) shared(i item) item {
 	return i
 }
 
-// show publishes a list that is complete, and all that it becomes.
-func (v *view) show(l *list) {
+// setShownList publishes a list that is complete, and all that it becomes.
+func (v *view) setShownList(l *list) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
@@ -217,52 +217,52 @@ func (v *view) show(l *list) {
 		return
 	}
 	v.setList(l)
-	v.schedule()
+	v.schedulePublish()
 }
 
-// change applies an event to the list that is shown. The error refuses the view.
-func (v *view) change(l *list, i item) error {
+// applyEvent applies an event to the list that is shown. The error refuses the view.
+func (v *view) applyEvent(l *list, i item) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.list != l || l == nil {
 		return nil
 	}
-	changed, err := l.change(i)
+	changed, err := l.update(i)
 	if err != nil || !changed {
 		return err
 	}
-	if l.wantsMore() {
+	if l.shouldReload() {
 		v.interrupt()
 	}
-	v.schedule()
+	v.schedulePublish()
 	return nil
 }
 
-// schedule publishes the list, at once or when it is time; v.mu is held.
-func (v *view) schedule() {
-	wait := time.Until(v.published.Add(pace))
+// schedulePublish publishes the list, at once or when it is time; v.mu is held.
+func (v *view) schedulePublish() {
+	wait := time.Until(v.published.Add(minPublishInterval))
 	switch {
 	case v.timer != nil:
 	case v.body == nil, v.refusal != nil, wait <= 0:
-		v.answer()
+		v.publishList()
 	default:
-		v.timer = time.AfterFunc(wait, v.publishLate)
+		v.timer = time.AfterFunc(wait, v.publishDelayed)
 	}
 }
 
-func (v *view) publishLate() {
+func (v *view) publishDelayed() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.timer = nil
 	if v.list != nil {
-		v.answer()
+		v.publishList()
 	}
 }
 
-// answer publishes the list; v.mu is held.
-func (v *view) answer() {
+// publishList publishes the list; v.mu is held.
+func (v *view) publishList() {
 	v.setRefusal(nil)
-	v.publish(v.list.answer(v.body))
+	v.publish(v.list.encode(v.body))
 }
 
 // publish gives an answer that differs from the last; v.mu is held.
@@ -304,8 +304,8 @@ func causeOf(r *wire.Refusal) wire.Cause {
 	return r.Cause
 }
 
-// refusedFor reports whether a view is refused, and for what.
-func (v *view) refusedFor(cause wire.Cause) bool {
+// isRefusedFor reports whether a view is refused, and for what.
+func (v *view) isRefusedFor(cause wire.Cause) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return causeOf(v.refusal) == cause

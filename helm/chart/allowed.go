@@ -26,11 +26,11 @@ const schemeOCI = "oci"
 // that path, as they are read by HTTPS (OCI distribution specification 1.1).
 type Allowed []*url.URL
 
-// ReadAllowed reads a list. An error names the entry.
-func ReadAllowed(list []string) (Allowed, error) {
+// ParseAllowed reads a list. An error names the entry.
+func ParseAllowed(list []string) (Allowed, error) {
 	all := make(Allowed, 0, len(list))
 	for _, entry := range list {
-		u, err := readURL(entry)
+		u, err := parseURL(entry)
 		if err != nil {
 			return nil, fmt.Errorf("allowed URL %q: %w", entry, err)
 		}
@@ -39,9 +39,9 @@ func ReadAllowed(list []string) (Allowed, error) {
 	return all, nil
 }
 
-// readURL takes an absolute URL whose path means what it says: no server reads another
+// parseURL takes an absolute URL whose path means what it says: no server reads another
 // one into it.
-func readURL(raw string) (*url.URL, error) {
+func parseURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, ErrURL
@@ -71,35 +71,35 @@ func (a Allowed) Check(u *url.URL) error {
 		return err
 	}
 	for _, allowed := range a {
-		if within(allowed, u) || allowed.Scheme == schemeOCI && u.Scheme == "https" && withinRegistry(allowed, u) {
+		if isWithin(allowed, u) || allowed.Scheme == schemeOCI && u.Scheme == "https" && isWithinRegistry(allowed, u) {
 			return nil
 		}
 	}
 	return ErrNotAllowed
 }
 
-// within tells whether u is allowed or below it.
-func within(allowed, u *url.URL) bool {
-	return u.Scheme == allowed.Scheme && host(u) == host(allowed) && below(allowed.Path, u.Path)
+// isWithin tells whether u is allowed or below it.
+func isWithin(allowed, u *url.URL) bool {
+	return u.Scheme == allowed.Scheme && hostPort(u) == hostPort(allowed) && isBelow(allowed.Path, u.Path)
 }
 
-func below(dir, name string) bool {
+func isBelow(dir, name string) bool {
 	dir, name = strings.TrimSuffix(dir, "/"), strings.TrimSuffix(name, "/")
 	return dir == "" || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// withinRegistry tells whether u is of the API of a registry, about a repository that is
+// isWithinRegistry tells whether u is of the API of a registry, about a repository that is
 // allowed.
-func withinRegistry(allowed, u *url.URL) bool {
+func isWithinRegistry(allowed, u *url.URL) bool {
 	repository, ok := strings.CutPrefix(u.Path, "/v2/")
-	if !ok || host(u) != host(allowed) {
+	if !ok || hostPort(u) != hostPort(allowed) {
 		return false
 	}
-	return repository == "" || below(strings.TrimPrefix(allowed.Path, "/"), repository)
+	return repository == "" || isBelow(strings.TrimPrefix(allowed.Path, "/"), repository)
 }
 
-// host is the host with its port.
-func host(u *url.URL) string {
+// hostPort is the host with its port.
+func hostPort(u *url.URL) string {
 	name, port := strings.ToLower(u.Hostname()), u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80"}[u.Scheme]

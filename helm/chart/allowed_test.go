@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestURLsAreHeldToTheList(t *testing.T) {
+func TestAllowedCheck(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		allowed []string
@@ -44,7 +44,7 @@ func TestURLsAreHeldToTheList(t *testing.T) {
 		"a server for a registry": {reason: "an entry is of one kind", allowed: []string{"https://r.example.com/charts"}, url: "https://r.example.com/v2/charts/a/manifests/1", want: ErrNotAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			allowed, err := ReadAllowed(tc.allowed)
+			allowed, err := ParseAllowed(tc.allowed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,11 +59,11 @@ func TestURLsAreHeldToTheList(t *testing.T) {
 	}
 }
 
-func FuzzURLsThatAreAllowedAreBelowAnEntry(f *testing.F) {
+func FuzzAllowedCheck(f *testing.F) {
 	for _, raw := range []string{"https://c.example.com/a/b", "https://c.example.com/a/../b", "https://c.example.com/a%2f..", "oci://c.example.com/a", "https://c.example.com:443/a?b#c"} {
 		f.Add(raw)
 	}
-	allowed, err := ReadAllowed([]string{"https://c.example.com/a"})
+	allowed, err := ParseAllowed([]string{"https://c.example.com/a"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func FuzzURLsThatAreAllowedAreBelowAnEntry(f *testing.F) {
 			return
 		}
 		resolved := u.JoinPath().EscapedPath() // what a server may make of it
-		if u.Hostname() == "" || u.Scheme != "https" || !below("/a", resolved) {
+		if u.Hostname() == "" || u.Scheme != "https" || !isBelow("/a", resolved) {
 			t.Errorf("%q is allowed, as %s", raw, resolved)
 		}
 	})

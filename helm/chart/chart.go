@@ -30,8 +30,8 @@ var (
 // Chart is one that can be installed.
 type Chart = v2.Chart
 
-// load reads an archive.
-func load(raw []byte) (*Chart, error) {
+// loadArchive reads an archive.
+func loadArchive(raw []byte) (*Chart, error) {
 	archive.MaxDecompressedChartSize = maxUnpacked
 	loaded, err := loader.LoadArchive(bytes.NewReader(raw))
 	if err != nil {
@@ -70,8 +70,8 @@ func checkVersion(c *Chart, want string) error {
 	return nil
 }
 
-// ReadValues reads YAML of a map. No bytes are no values.
-func ReadValues(raw []byte) (map[string]any, error) {
+// ParseValues reads YAML of a map. No bytes are no values.
+func ParseValues(raw []byte) (map[string]any, error) {
 	var values any
 	if err := yaml.Unmarshal(raw, &values); err != nil {
 		return nil, fmt.Errorf("%w: they are no YAML", ErrValues)

@@ -31,13 +31,13 @@ const (
 )
 
 var (
-	errArtefact = errors.New("the artefact is no chart")
+	errNotChart = errors.New("the artefact is no chart")
 	errTags     = errors.New("the repository has too many tags: name a version")
 )
 
-// pull reads the archive of an artefact of a registry (HIP-0006).
-func (s *Source) pull(ctx context.Context, u *url.URL, c message.Chart) ([]byte, error) {
-	repository, reference, err := s.reference(ctx, u, c)
+// fetchFromRegistry reads the archive of an artefact of a registry (HIP-0006).
+func (s *Source) fetchFromRegistry(ctx context.Context, u *url.URL, c message.Chart) ([]byte, error) {
+	repository, reference, err := s.resolveReference(ctx, u, c)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Source) pull(ctx context.Context, u *url.URL, c message.Chart) ([]byte,
 	}
 	var manifest ocispec.Manifest
 	if err := json.Unmarshal(raw, &manifest); err != nil {
-		return nil, fmt.Errorf("manifest of %s: %w", reference, errArtefact)
+		return nil, fmt.Errorf("manifest of %s: %w", reference, errNotChart)
 	}
 	for _, layer := range manifest.Layers {
 		if layer.MediaType != helmregistry.ChartLayerMediaType && layer.MediaType != helmregistry.LegacyChartLayerMediaType {
@@ -58,12 +58,12 @@ func (s *Source) pull(ctx context.Context, u *url.URL, c message.Chart) ([]byte,
 		}
 		return content.FetchAll(ctx, repository.Blobs(), layer) // and compares size and digest
 	}
-	return nil, errArtefact
+	return nil, errNotChart
 }
 
-// reference finds the repository of an artefact, and which of its manifests is meant: by
+// resolveReference finds the repository of an artefact, and which of its manifests is meant: by
 // digest, by tag, or by the version.
-func (s *Source) reference(ctx context.Context, u *url.URL, c message.Chart) (*remote.Repository, string, error) {
+func (s *Source) resolveReference(ctx context.Context, u *url.URL, c message.Chart) (*remote.Repository, string, error) {
 	name, digest, _ := strings.Cut(strings.Trim(u.Path, "/"), "@")
 	name, tag, _ := strings.Cut(name, ":")
 	if c.Name != "" {
@@ -79,16 +79,16 @@ func (s *Source) reference(ctx context.Context, u *url.URL, c message.Chart) (*r
 	case digest != "":
 		return repository, digest, ref.ValidateReferenceAsDigest()
 	case tag != "":
-		return repository, toTag(tag), nil
+		return repository, versionTag(tag), nil
 	}
-	version, err := tagOf(ctx, repository, c.Version)
+	version, err := resolveTag(ctx, repository, c.Version)
 	return repository, version, err
 }
 
-// tagOf finds the tag of a version, of the latest one of a range, or of all.
-func tagOf(ctx context.Context, repository *remote.Repository, version string) (string, error) {
+// resolveTag finds the tag of a version, of the latest one of a range, or of all.
+func resolveTag(ctx context.Context, repository *remote.Repository, version string) (string, error) {
 	if _, err := semver.StrictNewVersion(version); err == nil {
-		return toTag(version), nil
+		return versionTag(version), nil
 	}
 	var tags []string
 	err := repository.Tags(ctx, "", func(page []string) error {
@@ -108,7 +108,7 @@ func tagOf(ctx context.Context, repository *remote.Repository, version string) (
 	if err != nil {
 		return "", fmt.Errorf("version %q is not in the registry", version)
 	}
-	return toTag(tag), nil
+	return versionTag(tag), nil
 }
 
 // compareVersions sorts the latest first, and what is no version last.
@@ -127,5 +127,5 @@ func compareVersions(a, b string) int {
 	}
 }
 
-// toTag is a version as the tag of an artefact, in which no plus may be.
-func toTag(version string) string { return strings.ReplaceAll(version, "+", "_") }
+// versionTag is a version as the tag of an artefact, in which no plus may be.
+func versionTag(version string) string { return strings.ReplaceAll(version, "+", "_") }

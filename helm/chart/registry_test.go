@@ -38,7 +38,7 @@ func fakeRegistry(t *testing.T, versions ...string) (host string, digests map[st
 		if err != nil {
 			t.Fatal(err)
 		}
-		digests[toTag(version)] = add(manifest)
+		digests[versionTag(version)] = add(manifest)
 	}
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
@@ -76,7 +76,7 @@ func fakeRegistry(t *testing.T, versions ...string) (host string, digests map[st
 	return u.Host, digests
 }
 
-func TestAChartIsReadFromARegistry(t *testing.T) {
+func TestGetFromRegistry(t *testing.T) {
 	host, digests := fakeRegistry(t, "1.2.3", "2.0.0+build", "1.10.0")
 	for name, tc := range map[string]struct {
 		reason string
@@ -143,7 +143,7 @@ func artefact(t *testing.T, layer map[string]any, instead map[string]http.Handle
 	return u.Host
 }
 
-func TestWhatARegistryAnswersIsHeldToTheList(t *testing.T) {
+func TestRegistryRedirectsAreChecked(t *testing.T) {
 	const manifest, blob = "/v2/charts/web/manifests/1.2.3", "/v2/charts/web/blobs/{digest}"
 	away := func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "https://"+r.Host+"/storage/web.tgz", http.StatusTemporaryRedirect)
@@ -174,7 +174,7 @@ func TestWhatARegistryAnswersIsHeldToTheList(t *testing.T) {
 		"an archive that is elsewhere allowed": {reason: "registries keep their blobs in stores of objects", instead: map[string]http.HandlerFunc{blob: away}, allowed: "/storage"},
 		"a token from elsewhere":               {reason: "a registry may not have the process ask anybody", instead: token, want: ErrNotAllowed, text: "/token"},
 		"a token from elsewhere allowed":       {reason: "registries want a token of who is nobody", instead: token, allowed: "/token"},
-		"it is no chart":                       {reason: "images are artefacts too", layer: map[string]any{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip"}, want: errArtefact},
+		"it is no chart":                       {reason: "images are artefacts too", layer: map[string]any{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip"}, want: errNotChart},
 		"another digest":                       {reason: "it is not what the manifest names", layer: map[string]any{"digest": "sha256:" + strings.Repeat("0", 64)}, text: "mismatch"},
 		"no digest":                            {reason: "the manifest is a stranger's", layer: map[string]any{"digest": "../../secret"}, want: ErrURL},
 		"another size":                         {reason: "it is not what the manifest names", layer: map[string]any{"size": 10}, text: "mismatch"},

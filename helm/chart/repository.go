@@ -28,10 +28,10 @@ func isArchive(u *url.URL) bool {
 	return strings.HasSuffix(u.Path, ".tgz") || strings.HasSuffix(u.Path, ".tar.gz")
 }
 
-// fromRepository reads the archive that the index of a repository names
+// fetchFromRepository reads the archive that the index of a repository names
 // (https://helm.sh/docs/topics/chart_repository).
-func (s *Source) fromRepository(ctx context.Context, u *url.URL, c message.Chart) ([]byte, error) {
-	raw, err := s.get(ctx, u.JoinPath("index.yaml"), maxIndex)
+func (s *Source) fetchFromRepository(ctx context.Context, u *url.URL, c message.Chart) ([]byte, error) {
+	raw, err := s.download(ctx, u.JoinPath("index.yaml"), maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("index of the repository: %w", err)
 	}
@@ -51,9 +51,9 @@ func (s *Source) fromRepository(ctx context.Context, u *url.URL, c message.Chart
 	}
 	var archive []byte
 	if at.Scheme == schemeOCI {
-		archive, err = s.pull(ctx, at, message.Chart{Version: version.Version})
+		archive, err = s.fetchFromRegistry(ctx, at, message.Chart{Version: version.Version})
 	} else {
-		archive, err = s.get(ctx, at, maxArchive)
+		archive, err = s.download(ctx, at, maxArchive)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: %w", at.Redacted(), err)

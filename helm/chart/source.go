@@ -25,8 +25,8 @@ const (
 	// maxIndex bounds the index of a repository, and maxValues a file of values.
 	maxIndex  = 8 << 20
 	maxValues = 1 << 20
-	// patience bounds the reading of one thing, whatever it takes.
-	patience = time.Minute
+	// readTimeout bounds the reading of one thing, whatever it takes.
+	readTimeout = time.Minute
 	// answerTimeout bounds the wait for an answer to begin.
 	answerTimeout = 20 * time.Second
 )
@@ -54,17 +54,17 @@ func NewSource(allowed Allowed, insecure bool) *Source {
 		DisableCompression: true, DisableKeepAlives: true,
 		MaxResponseHeaderBytes: 1 << 20,
 	}
-	return &Source{client: &http.Client{Transport: &guard{allowed: allowed, next: transport}}}
+	return &Source{client: &http.Client{Transport: &allowListTransport{allowed: allowed, next: transport}}}
 }
 
-// guard holds each request to the list: those that a redirect leads to as well.
-type guard struct {
+// allowListTransport holds each request to the list: those that a redirect leads to as well.
+type allowListTransport struct {
 	allowed Allowed
 	next    http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
+func (g *allowListTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := g.allowed.Check(r.URL); err != nil {
 		return nil, err
 	}
@@ -101,23 +101,23 @@ func (l *limited) Read(p []byte) (int, error) {
 
 // Values reads a file of values.
 func (s *Source) Values(ctx context.Context, location string) ([]byte, error) {
-	u, err := readURL(location)
+	u, err := parseURL(location)
 	if err == nil && u.Scheme == schemeOCI {
 		err = fmt.Errorf("%w: values are read by HTTP", ErrURL)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("values %q: %w", location, err)
 	}
-	raw, err := s.get(ctx, u, maxValues)
+	raw, err := s.download(ctx, u, maxValues)
 	if err != nil {
 		return nil, fmt.Errorf("values %s: %w", u.Redacted(), classify(err))
 	}
 	return raw, nil
 }
 
-// get reads what is at a URL.
-func (s *Source) get(ctx context.Context, u *url.URL, limit int64) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// download reads what is at a URL.
+func (s *Source) download(ctx context.Context, u *url.URL, limit int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Source) get(ctx context.Context, u *url.URL, limit int64) ([]byte, erro
 	}
 	defer func() { _ = response.Body.Close() }() // it was read
 	switch code := response.StatusCode; {
-	case temporary(code):
+	case isTemporary(code):
 		return nil, fmt.Errorf("%w: it answers %d", ErrUnavailable, code)
 	case code != http.StatusOK:
 		return nil, fmt.Errorf("the server answers %d", code)
@@ -145,8 +145,8 @@ func (s *Source) get(ctx context.Context, u *url.URL, limit int64) ([]byte, erro
 	return raw, err
 }
 
-// temporary tells the codes of servers that may answer otherwise another time.
-func temporary(code int) bool {
+// isTemporary tells the codes of servers that may answer otherwise another time.
+func isTemporary(code int) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
@@ -163,7 +163,7 @@ func classify(err error) error {
 	case errors.As(err, &name) && name.IsNotFound: // nor will it be there the next time
 		return err
 	case errors.As(err, &connection) && connection.Op != "remote error", // an alert of TLS
-		errors.As(err, &answer) && temporary(answer.StatusCode):
+		errors.As(err, &answer) && isTemporary(answer.StatusCode):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	default:
 		return err
@@ -182,41 +182,41 @@ func unwrapURL(asked *url.URL, err error) error {
 
 // Get reads a chart. An error names it.
 func (s *Source) Get(ctx context.Context, c message.Chart) (*Chart, error) {
-	u, err := readURL(c.URL)
+	u, err := parseURL(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("chart %q: %w", c.URL, err)
 	}
-	archive, err := s.archive(ctx, u, c)
+	archive, err := s.fetchArchive(ctx, u, c)
 	if err != nil {
-		return nil, fmt.Errorf("chart %s: %w", named(u, c), classify(err))
+		return nil, fmt.Errorf("chart %s: %w", chartName(u, c), classify(err))
 	}
-	loaded, err := load(archive)
+	loaded, err := loadArchive(archive)
 	if err == nil {
 		err = checkVersion(loaded, c.Version)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("chart %s: %w", named(u, c), err)
+		return nil, fmt.Errorf("chart %s: %w", chartName(u, c), err)
 	}
 	return loaded, nil
 }
 
-// named is a chart for people.
-func named(u *url.URL, c message.Chart) string {
+// chartName is a chart for people.
+func chartName(u *url.URL, c message.Chart) string {
 	if c.Name == "" || isArchive(u) {
 		return u.Redacted()
 	}
 	return c.Name + " of " + u.Redacted()
 }
 
-func (s *Source) archive(ctx context.Context, u *url.URL, c message.Chart) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (s *Source) fetchArchive(ctx context.Context, u *url.URL, c message.Chart) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	switch {
 	case u.Scheme == schemeOCI:
-		return s.pull(ctx, u, c)
+		return s.fetchFromRegistry(ctx, u, c)
 	case c.Name != "" && !isArchive(u):
-		return s.fromRepository(ctx, u, c)
+		return s.fetchFromRepository(ctx, u, c)
 	default:
-		return s.get(ctx, u, maxArchive)
+		return s.download(ctx, u, maxArchive)
 	}
 }

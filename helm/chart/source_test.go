@@ -79,14 +79,14 @@ func redirects(to string) http.HandlerFunc {
 // source reads from servers whose certificates it cannot check.
 func source(t *testing.T, allowed ...string) *Source {
 	t.Helper()
-	list, err := ReadAllowed(allowed)
+	list, err := ParseAllowed(allowed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return NewSource(list, true)
 }
 
-func TestAChartIsReadFromWhereItIsSaidToBe(t *testing.T) {
+func TestGet(t *testing.T) {
 	sum := sha256.Sum256(web(t, "1.2.3"))
 	index := fmt.Sprintf(`{apiVersion: v1, entries: {web: [
 		{name: web, version: 1.2.3, urls: [files/web-1.2.3.tgz], digest: %s},
@@ -129,7 +129,7 @@ func TestAChartIsReadFromWhereItIsSaidToBe(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoChartIsSaidToBeNone(t *testing.T) {
+func TestGetRefusesInvalidCharts(t *testing.T) {
 	elsewhere := server(t, map[string]http.HandlerFunc{"/web.tgz": sends(web(t, "1.2.3"))})
 	const nobody = "https://127.0.0.1:1" // nobody is given that port
 	large := strings.Repeat("a", maxUnpacked)
@@ -199,9 +199,9 @@ func TestWhatIsNoChartIsSaidToBeNone(t *testing.T) {
 	}
 }
 
-func TestAServerIsNotTrustedUnlessThatIsAskedFor(t *testing.T) {
+func TestCertificatesAreVerified(t *testing.T) {
 	s := server(t, map[string]http.HandlerFunc{"/web.tgz": sends(web(t, "1.2.3"))})
-	allowed, err := ReadAllowed([]string{s.URL})
+	allowed, err := ParseAllowed([]string{s.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestAServerIsNotTrustedUnlessThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestAReadingEnds(t *testing.T) {
+func TestGetTimesOut(t *testing.T) {
 	began := make(chan struct{})
 	s := server(t, map[string]http.HandlerFunc{"/web.tgz": func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -243,7 +243,7 @@ func (c cutOff) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestAnAnswerThatEndsBecauseItIsCancelledIsNotTheWholeOne(t *testing.T) {
+func TestCancelledAnswerIsNotComplete(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Source{client: &http.Client{Transport: cutOff{cancel}}}
 	if got, err := s.Values(ctx, "https://charts.example.com/values.yaml"); !errors.Is(err, context.Canceled) {
@@ -251,7 +251,7 @@ func TestAnAnswerThatEndsBecauseItIsCancelledIsNotTheWholeOne(t *testing.T) {
 	}
 }
 
-func TestValuesAreYAMLOfAMap(t *testing.T) {
+func TestParseValues(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		raw    string
@@ -267,7 +267,7 @@ func TestValuesAreYAMLOfAMap(t *testing.T) {
 			"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f,*f]\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ReadValues([]byte(tc.raw))
+			got, err := ParseValues([]byte(tc.raw))
 			if tc.want == nil {
 				if !errors.Is(err, ErrValues) || strings.Contains(err.Error(), "secret") {
 					t.Errorf("got %v, want %v and no value: %s", err, ErrValues, tc.reason)
@@ -281,7 +281,7 @@ func TestValuesAreYAMLOfAMap(t *testing.T) {
 	}
 }
 
-func TestValuesAreReadFromAServerThatIsAllowed(t *testing.T) {
+func TestValuesAreReadFromAllowedServer(t *testing.T) {
 	s := server(t, map[string]http.HandlerFunc{"/values.yaml": sends([]byte("a: 1")), "/large.yaml": sends(make([]byte, maxValues+1))})
 	if got, err := source(t, s.URL).Values(t.Context(), s.URL+"/values.yaml"); err != nil || string(got) != "a: 1" {
 		t.Errorf("got %q, %v", got, err)
@@ -293,12 +293,12 @@ func TestValuesAreReadFromAServerThatIsAllowed(t *testing.T) {
 	}
 }
 
-func FuzzArchivesAreReadOrRefused(f *testing.F) {
+func FuzzLoadArchive(f *testing.F) {
 	f.Add(web(f, "1.2.3"))
 	f.Add(archiveOf(f, files{"web/Chart.yaml": metadata + "type: library\n"}))
 	f.Add([]byte("no archive"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if c, err := load(raw); err == nil && (c.Metadata == nil || c.Metadata.Name == "") {
+		if c, err := loadArchive(raw); err == nil && (c.Metadata == nil || c.Metadata.Name == "") {
 			t.Error("a chart without a name is taken")
 		}
 	})

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(confinedVariable) != "" {
-		os.Exit(confined(os.Stdout))
+		os.Exit(runRestricted(os.Stdout))
 	}
 	goleak.VerifyTestMain(m)
 }

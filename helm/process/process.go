@@ -25,23 +25,23 @@ import (
 )
 
 var (
-	errClosed = errors.New("there is one way to the cluster")
-	errGone   = errors.New("the agent is gone")
+	errOneConnection = errors.New("there is one way to the cluster")
+	errAgentGone     = errors.New("the agent is gone")
 )
 
 // Run reads a request and answers it. An error is of what keeps it from answering: after
 // one that was not read, or that the agent does not wait for any more, the process is to
 // end, whatever it is doing.
 func Run(ctx context.Context, in io.Reader, out io.Writer) error {
-	silence()
-	if err := confine(); err != nil {
+	discardLogs()
+	if err := restrictProcess(); err != nil {
 		return fmt.Errorf("confine this process: %w", err)
 	}
-	return converse(ctx, in, out, os.NewFile(message.Cluster, "cluster"))
+	return handleRequest(ctx, in, out, os.NewFile(message.Cluster, "cluster"))
 }
 
-// converse reads a request and answers it. The agent keeps in open as long as it waits.
-func converse(ctx context.Context, in io.Reader, out io.Writer, way *os.File) error {
+// handleRequest reads a request and answers it. The agent keeps in open as long as it waits.
+func handleRequest(ctx context.Context, in io.Reader, out io.Writer, way *os.File) error {
 	var request message.Request
 	requests := json.NewDecoder(io.LimitReader(in, message.MaxRequest))
 	if err := requests.Decode(&request); err != nil {
@@ -51,14 +51,14 @@ func converse(ctx context.Context, in io.Reader, out io.Writer, way *os.File) er
 	defer cancel(nil)
 	go func() {
 		_, _ = io.Copy(io.Discard, in) // nothing is to come
-		cancel(errGone)
+		cancel(errAgentGone)
 	}()
-	config, hangUp, err := reach(ctx, way)
+	config, hangUp, err := connect(ctx, way)
 	if err != nil {
 		return err
 	}
 	defer hangUp()
-	say := &answers{out: out}
+	say := &answerWriter{out: out}
 	answer := release.Run(ctx, request, config, func(progress string) {
 		if err := say.send(message.Answer{Progress: progress}); err != nil {
 			cancel(err)
@@ -70,27 +70,27 @@ func converse(ctx context.Context, in io.Reader, out io.Writer, way *os.File) er
 	return say.send(answer)
 }
 
-// silence ends what libraries log: the agent says what is to be said.
-func silence() {
+// discardLogs ends what libraries log: the agent says what is to be said.
+func discardLogs() {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	log.SetOutput(io.Discard)
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 }
 
-// answers writes one answer at a time.
-type answers struct {
+// answerWriter writes one answer at a time.
+type answerWriter struct {
 	mu  sync.Mutex
 	out io.Writer // guarded by mu
 }
 
 // send writes an answer. It leaves out a manifest that the agent would not take.
-func (a *answers) send(answer message.Answer) error {
-	line, err := encode(answer)
+func (a *answerWriter) send(answer message.Answer) error {
+	line, err := encodeAnswer(answer)
 	if err == nil && len(line) > message.MaxAnswer && answer.Release != nil {
 		short := *answer.Release
 		short.Manifest = message.Omitted
 		answer.Release = &short
-		line, err = encode(answer)
+		line, err = encodeAnswer(answer)
 	}
 	if err != nil {
 		return fmt.Errorf("write answer: %w", err)
@@ -103,7 +103,7 @@ func (a *answers) send(answer message.Answer) error {
 	return nil
 }
 
-func encode(answer message.Answer) ([]byte, error) {
+func encodeAnswer(answer message.Answer) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false) // manifests are full of what it would escape
@@ -111,8 +111,8 @@ func encode(answer message.Answer) ([]byte, error) {
 	return line.Bytes(), err
 }
 
-// reach makes a client of the one connection that there is, until that is hung up.
-func reach(ctx context.Context, file *os.File) (config *rest.Config, hangUp func(), err error) {
+// connect makes a client of the one connection that there is, until that is hung up.
+func connect(ctx context.Context, file *os.File) (config *rest.Config, hangUp func(), err error) {
 	conn, err := net.FileConn(file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the way to the cluster: %w", err)
@@ -124,7 +124,7 @@ func reach(ctx context.Context, file *os.File) (config *rest.Config, hangUp func
 			var only net.Conn
 			once.Do(func() { only = conn })
 			if only == nil {
-				return nil, errClosed
+				return nil, errOneConnection
 			}
 			return only, nil
 		},

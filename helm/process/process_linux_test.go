@@ -45,7 +45,7 @@ func start(t *testing.T, handler http.HandlerFunc) *agent {
 	a := &agent{in: in, out: bufio.NewScanner(out), ended: make(chan error, 1)}
 	a.out.Buffer(nil, message.MaxAnswer)
 	go func() {
-		a.ended <- converse(t.Context(), requests, answers, way)
+		a.ended <- handleRequest(t.Context(), requests, answers, way)
 		_ = answers.Close()
 	}()
 	t.Cleanup(func() {
@@ -103,7 +103,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-func (a *agent) ask(t *testing.T, request message.Request) {
+func (a *agent) send(t *testing.T, request message.Request) {
 	t.Helper()
 	if err := json.NewEncoder(a.in).Encode(request); err != nil {
 		t.Fatal(err)
@@ -133,9 +133,9 @@ func forbidden(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"secrets is forbidden"}`)
 }
 
-func TestARequestIsAnsweredThroughTheOneConnection(t *testing.T) {
+func TestRequestUsesGivenConnection(t *testing.T) {
 	a := start(t, forbidden)
-	a.ask(t, message.Request{Verb: message.Uninstall, Name: "web", Namespace: "shop", Timeout: time.Minute})
+	a.send(t, message.Request{Verb: message.Uninstall, Name: "web", Namespace: "shop", Timeout: time.Minute})
 	answer := a.last(t)
 	if answer.Failure == nil || answer.Failure.Cause != message.Refused || answer.Failure.Reason != "Forbidden" || !strings.Contains(answer.Failure.Message, "secrets is forbidden") {
 		t.Errorf("got %+v", answer.Failure)
@@ -145,35 +145,35 @@ func TestARequestIsAnsweredThroughTheOneConnection(t *testing.T) {
 	}
 }
 
-func TestAProcessEndsWithItsAgent(t *testing.T) {
+func TestProcessEndsWithAgent(t *testing.T) {
 	asked := make(chan struct{})
 	var once sync.Once
 	a := start(t, func(_ http.ResponseWriter, r *http.Request) {
 		once.Do(func() { close(asked) })
 		<-r.Context().Done()
 	})
-	a.ask(t, message.Request{Verb: message.Uninstall, Name: "web", Namespace: "shop", Timeout: time.Hour})
+	a.send(t, message.Request{Verb: message.Uninstall, Name: "web", Namespace: "shop", Timeout: time.Hour})
 	<-asked
 	_ = a.in.Close()
-	if err := <-a.ended; !errors.Is(err, errGone) {
-		t.Errorf("it ended with %v, want %v", err, errGone)
+	if err := <-a.ended; !errors.Is(err, errAgentGone) {
+		t.Errorf("it ended with %v, want %v", err, errAgentGone)
 	}
 }
 
-func TestARequestThatCannotBeReadIsNone(t *testing.T) {
+func TestInvalidRequestIsRefused(t *testing.T) {
 	for name, raw := range map[string]string{"nothing": "", "no JSON": "hello", "without end": `{"values":"` + strings.Repeat("a", message.MaxRequest)} {
 		t.Run(name, func(t *testing.T) {
-			if err := converse(t.Context(), strings.NewReader(raw), io.Discard, nil); err == nil {
+			if err := handleRequest(t.Context(), strings.NewReader(raw), io.Discard, nil); err == nil {
 				t.Error("it is taken")
 			}
 		})
 	}
 }
 
-func TestRequestsWaitForTheConnection(t *testing.T) {
+func TestRequestsWaitForConnection(t *testing.T) {
 	way, stop := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) })
 	defer stop()
-	config, hangUp, err := reach(t.Context(), way)
+	config, hangUp, err := connect(t.Context(), way)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestRequestsWaitForTheConnection(t *testing.T) {
 	all.Wait()
 }
 
-func TestAManifestThatNoAgentTakesIsLeftOut(t *testing.T) {
+func TestOversizedManifestIsOmitted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, manifest, want string
 	}{
@@ -208,7 +208,7 @@ func TestAManifestThatNoAgentTakesIsLeftOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			given := &message.Release{Name: "web", Manifest: tc.manifest}
-			if err := (&answers{out: &out}).send(message.Answer{Release: given}); err != nil {
+			if err := (&answerWriter{out: &out}).send(message.Answer{Release: given}); err != nil {
 				t.Fatal(err)
 			}
 			var got message.Answer
@@ -222,7 +222,7 @@ func TestAManifestThatNoAgentTakesIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestAProcessThatCannotAnswerEnds(t *testing.T) {
+func TestProcessEndsWhenItCannotAnswer(t *testing.T) {
 	way, stop := serve(t, forbidden)
 	defer stop()
 	in, write := io.Pipe()
@@ -232,7 +232,7 @@ func TestAProcessThatCannotAnswerEnds(t *testing.T) {
 	}()
 	out, closed := io.Pipe()
 	_ = out.Close()
-	if err := converse(context.WithoutCancel(t.Context()), in, closed, way); !errors.Is(err, io.ErrClosedPipe) {
+	if err := handleRequest(context.WithoutCancel(t.Context()), in, closed, way); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v, want %v", err, io.ErrClosedPipe)
 	}
 }

@@ -80,13 +80,13 @@ func newProgram(t *testing.T, cluster *rest.Config, allowed string) *program {
 
 func (r *program) run(ctx context.Context, request message.Request) (message.Answer, error) {
 	return r.runner.Run(ctx, wire.Requester{User: "alice"}, request, helm.Events{
-		Begin:    func(context.Context) error { r.begun++; return nil },
-		Progress: func(what string) { r.progress = append(r.progress, what) },
+		BeforeChange: func(context.Context) error { r.begun++; return nil },
+		Progress:     func(what string) { r.progress = append(r.progress, what) },
 	})
 }
 
-// packed is a chart of files.
-func packed(t *testing.T, content map[string]string) []byte {
+// archiveOf is a chart of files.
+func archiveOf(t *testing.T, content map[string]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	zipped := gzip.NewWriter(&out)
@@ -105,8 +105,8 @@ func packed(t *testing.T, content map[string]string) []byte {
 	return out.Bytes()
 }
 
-// usual is a chart of 20 templates and 40 objects, with values of usual size.
-func usual(t *testing.T) []byte {
+// newUsualChart is a chart of 20 templates and 40 objects, with values of usual size.
+func newUsualChart(t *testing.T) []byte {
 	content := map[string]string{
 		"Chart.yaml":             "apiVersion: v2\nname: web\nversion: 1.0.0\n",
 		"values.yaml":            "text: " + strings.Repeat("words of a text. ", 4000) + "\n",
@@ -129,17 +129,17 @@ spec:
     spec: {schedulerName: nobody, containers: [{name: a, image: a, ports: [{containerPort: 80}], env: [{name: A, value: b}]}]}
 `, i)
 	}
-	return packed(t, content)
+	return archiveOf(t, content)
 }
 
-// bomb is a chart that is small only while it is packed: the charts in it are.
-func bomb(t *testing.T) []byte {
-	inner := packed(t, map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n", "files/a": strings.Repeat("a", 30<<20)})
+// newBomb is a chart that is small only while it is packed: the charts in it are.
+func newBomb(t *testing.T) []byte {
+	inner := archiveOf(t, map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n", "files/a": strings.Repeat("a", 30<<20)})
 	content := map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n"}
 	for i := range 100 {
 		content[fmt.Sprintf("charts/a%d.tgz", i)] = string(inner)
 	}
-	return packed(t, content)
+	return archiveOf(t, content)
 }
 
 func chartServer(t *testing.T, raw []byte) (url string) {
@@ -150,10 +150,10 @@ func chartServer(t *testing.T, raw []byte) (url string) {
 }
 
 func request(url string) message.Request {
-	return message.Request{Verb: message.Install, Name: "web", Namespace: "shop", Chart: message.Chart{URL: url + "/web.tgz"}, Mark: "uid.1", Timeout: time.Minute}
+	return message.Request{Verb: message.Install, Name: "web", Namespace: "shop", Chart: message.Chart{URL: url + "/web.tgz"}, ActionLabel: "uid.1", Timeout: time.Minute}
 }
 
-func TestTheProgramAsksAsTheRequester(t *testing.T) {
+func TestProgramActsAsRequester(t *testing.T) {
 	var mu sync.Mutex
 	users := map[string]bool{}
 	cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -163,7 +163,7 @@ func TestTheProgramAsksAsTheRequester(t *testing.T) {
 		forbidden(w, r)
 	}))
 	defer cluster.Close()
-	url := chartServer(t, usual(t))
+	url := chartServer(t, newUsualChart(t))
 	r := newProgram(t, &rest.Config{Host: cluster.URL, Transport: &http.Transport{DisableKeepAlives: true}}, url)
 	answer, err := r.run(t.Context(), request(url))
 	if err != nil || answer.Failure == nil || answer.Failure.Reason != "Forbidden" {
@@ -174,7 +174,7 @@ func TestTheProgramAsksAsTheRequester(t *testing.T) {
 	}
 }
 
-func TestAProgramThatHangsIsEnded(t *testing.T) {
+func TestHangingProgramIsKilled(t *testing.T) {
 	asked := make(chan struct{})
 	var once sync.Once
 	cluster := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -182,7 +182,7 @@ func TestAProgramThatHangsIsEnded(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer cluster.Close()
-	url := chartServer(t, usual(t))
+	url := chartServer(t, newUsualChart(t))
 	r := newProgram(t, &rest.Config{Host: cluster.URL, Transport: &http.Transport{DisableKeepAlives: true}}, url)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -194,21 +194,21 @@ func TestAProgramThatHangsIsEnded(t *testing.T) {
 	}
 }
 
-func TestAProgramThatEatsMemoryIsEnded(t *testing.T) {
-	url := chartServer(t, bomb(t))
+func TestProgramIsKilledBeyondMemoryLimit(t *testing.T) {
+	url := chartServer(t, newBomb(t))
 	r := newProgram(t, &rest.Config{Host: "http://127.0.0.1:1"}, url)
 	if _, err := r.run(t.Context(), request(url)); !errors.Is(err, helm.ErrEnded) || !strings.Contains(err.Error(), "MiB") {
 		t.Errorf("got %v, want %v", err, helm.ErrEnded)
 	}
 }
 
-func TestAChartOfUsualSizeFitsInTheMemoryOfAProcess(t *testing.T) {
+func TestUsualChartFitsInMemoryLimit(t *testing.T) {
 	cfg := livetest.Config(t, "SPOKELET_TEST_KUBECONFIG")
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := chartServer(t, usual(t))
+	url := chartServer(t, newUsualChart(t))
 	install := request(url)
 	install.Namespace = livetest.Namespace(t, kube, "helm-")
 	r := newProgram(t, cfg, url)

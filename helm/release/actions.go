@@ -25,21 +25,21 @@ func (o *operation) install(ctx context.Context, loaded *chart.Chart, values map
 		return nil, err
 	}
 	if last != nil {
-		return nil, o.inTheWay(last)
+		return nil, o.existsError(last)
 	}
-	o.say("rendering chart " + loaded.Name())
+	o.report("rendering chart " + loaded.Name())
 	i := action.NewInstall(o.helm)
 	i.ReleaseName, i.Namespace = o.request.Name, o.request.Namespace
-	i.CreateNamespace = o.lacksNamespace(ctx)
-	i.Timeout, i.WaitStrategy, i.WaitForJobs = o.request.Timeout, o.strategy(), o.request.Wait
-	i.Labels = map[string]string{message.Label: o.request.Mark}
+	i.CreateNamespace = o.isNamespaceMissing(ctx)
+	i.Timeout, i.WaitStrategy, i.WaitForJobs = o.request.Timeout, o.waitStrategy(), o.request.Wait
+	i.Labels = map[string]string{message.Label: o.request.ActionLabel}
 	done, err := i.RunWithContext(ctx, loaded, values)
-	return o.result(done, err)
+	return o.newResult(done, err)
 }
 
-// lacksNamespace tells whether the namespace has to be made. Who may not read it need not be
+// isNamespaceMissing tells whether the namespace has to be made. Who may not read it need not be
 // allowed to make it, so that it is taken to be there.
-func (o *operation) lacksNamespace(ctx context.Context) bool {
+func (o *operation) isNamespaceMissing(ctx context.Context) bool {
 	_, err := o.kube.CoreV1().Namespaces().Get(ctx, o.request.Namespace, metav1.GetOptions{})
 	return apierrors.IsNotFound(err)
 }
@@ -50,19 +50,19 @@ func (o *operation) upgrade(ctx context.Context, loaded *chart.Chart, values map
 	case err != nil:
 		return nil, err
 	case last == nil:
-		return nil, o.missing(ctx)
+		return nil, o.notFoundError(ctx)
 	case last.Info.Status.IsPending() || last.Info.Status == releasecommon.StatusUninstalling:
-		return nil, o.pending(last)
+		return nil, o.pendingError(last)
 	case last.Info.Status == releasecommon.StatusUninstalled:
-		return nil, o.inTheWay(last)
+		return nil, o.existsError(last)
 	}
-	o.say("rendering chart " + loaded.Name())
+	o.report("rendering chart " + loaded.Name())
 	u := action.NewUpgrade(o.helm)
 	u.Namespace, u.MaxHistory = o.request.Namespace, maxHistory
-	u.Timeout, u.WaitStrategy, u.WaitForJobs = o.request.Timeout, o.strategy(), o.request.Wait
-	u.Labels = map[string]string{message.Label: o.request.Mark}
+	u.Timeout, u.WaitStrategy, u.WaitForJobs = o.request.Timeout, o.waitStrategy(), o.request.Wait
+	u.Labels = map[string]string{message.Label: o.request.ActionLabel}
 	done, err := u.RunWithContext(ctx, o.request.Name, loaded, values)
-	return o.result(done, err)
+	return o.newResult(done, err)
 }
 
 func (o *operation) uninstall(ctx context.Context) (*message.Release, error) {
@@ -71,7 +71,7 @@ func (o *operation) uninstall(ctx context.Context) (*message.Release, error) {
 		return nil, err
 	}
 	if last == nil {
-		return nil, o.missing(ctx)
+		return nil, o.notFoundError(ctx)
 	}
 	return o.remove()
 }
@@ -79,24 +79,24 @@ func (o *operation) uninstall(ctx context.Context) (*message.Release, error) {
 // remove uninstalls a release that is there.
 func (o *operation) remove() (*message.Release, error) {
 	u := action.NewUninstall(o.helm)
-	u.Timeout, u.WaitStrategy = o.request.Timeout, o.strategy()
+	u.Timeout, u.WaitStrategy = o.request.Timeout, o.waitStrategy()
 	response, err := u.Run(o.request.Name)
 	if err != nil {
 		// Helm says that something was not deleted, and not why.
-		return nil, fmt.Errorf("%s: %w", o.subject(), errors.Join(append([]error{err}, o.client.refused...)...))
+		return nil, fmt.Errorf("%s: %w", o.subject(), errors.Join(append([]error{err}, o.client.deleteErrors...)...))
 	}
-	gone, err := o.result(response.Release, nil)
+	gone, err := o.newResult(response.Release, nil)
 	if err != nil {
 		return nil, err
 	}
-	gone.Absent = true
+	gone.Removed = true
 	if response.Info != "" { // what was left, and why
 		gone.Description += ". " + response.Info
 	}
 	return gone, nil
 }
 
-func (o *operation) result(done releaser.Releaser, err error) (*message.Release, error) {
+func (o *operation) newResult(done releaser.Releaser, err error) (*message.Release, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.subject(), err)
 	}
@@ -104,11 +104,11 @@ func (o *operation) result(done releaser.Releaser, err error) (*message.Release,
 	if !ok {
 		return nil, fmt.Errorf("%s: it is a %T", o.subject(), done)
 	}
-	return o.describe(r), nil
+	return o.newRelease(r), nil
 }
 
-// describe is a revision for the agent.
-func (o *operation) describe(r *releasev1.Release) *message.Release {
+// newRelease is a revision for the agent.
+func (o *operation) newRelease(r *releasev1.Release) *message.Release {
 	d := &message.Release{
 		Name: r.Name, Namespace: r.Namespace, Revision: r.Version, Status: r.Info.Status.String(), Description: r.Info.Description,
 		FirstDeployed: r.Info.FirstDeployed, LastDeployed: r.Info.LastDeployed, Manifest: message.Masked,

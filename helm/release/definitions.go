@@ -16,22 +16,22 @@ import (
 
 const (
 	// discoveryTimeout is how long an API server may take to list what it serves already.
-	discoveryTimeout = 5 * time.Second
-	discoveryPause   = 50 * time.Millisecond
+	discoveryTimeout  = 5 * time.Second
+	discoveryInterval = 50 * time.Millisecond
 )
 
-// awaitKinds waits until the API server lists the kinds of definitions that were made. It
+// waitForKinds waits until the API server lists the kinds of definitions that were made. It
 // serves them a moment before, and Helm would not find them: templates that ask for them
 // would render as if they were not there. Discovery cannot be watched. It is no error if they
 // do not come.
-func awaitKinds(client discovery.DiscoveryInterface, made kube.ResourceList, timeout time.Duration) {
-	missing := kindsOf(made)
+func waitForKinds(client discovery.DiscoveryInterface, made kube.ResourceList, timeout time.Duration) {
+	missing := servedKinds(made)
 	if len(missing) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, discoveryTimeout)) // Helm hands none on
 	defer cancel()
-	_ = wait.PollUntilContextCancel(ctx, discoveryPause, true, func(context.Context) (bool, error) {
+	_ = wait.PollUntilContextCancel(ctx, discoveryInterval, true, func(context.Context) (bool, error) {
 		_, listed, _ := client.ServerGroupsAndResources() // what there is of it beside an error
 		for _, list := range listed {
 			for i := range list.APIResources {
@@ -42,8 +42,8 @@ func awaitKinds(client discovery.DiscoveryInterface, made kube.ResourceList, tim
 	})
 }
 
-// kindsOf returns what definitions have served.
-func kindsOf(resources kube.ResourceList) map[schema.GroupVersionKind]bool {
+// servedKinds returns what definitions have served.
+func servedKinds(resources kube.ResourceList) map[schema.GroupVersionKind]bool {
 	found := map[schema.GroupVersionKind]bool{}
 	for _, info := range resources {
 		object, ok := info.Object.(*unstructured.Unstructured)

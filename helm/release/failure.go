@@ -22,8 +22,8 @@ import (
 const maxMessage = 16 << 10
 
 var (
-	// errState is of a release that is in no state for what is asked.
-	errState = errors.New("nothing was done")
+	// errReleaseState is of a release that is in no state for what is asked.
+	errReleaseState = errors.New("nothing was done")
 	// errRequest is of a request that asks for nothing that can be done.
 	errRequest = errors.New("request cannot be used")
 	// errUnknown: nothing tells what became of an earlier request.
@@ -37,22 +37,22 @@ func (o *operation) failureOf(err error) *message.Failure {
 	switch {
 	case errors.Is(err, errUnknown):
 		f.Cause = message.Unknown
-	case isOf(err, chart.ErrTooLarge, chart.ErrTooLong):
+	case isAny(err, chart.ErrTooLarge, chart.ErrTooLong):
 		f.Cause = message.Limit
 	case errors.Is(err, chart.ErrUnavailable):
 		f.Cause = message.Unavailable
-	case isOf(err, chart.ErrURL, chart.ErrChart, chart.ErrValues, errRequest, errNotServed):
+	case isAny(err, chart.ErrURL, chart.ErrChart, chart.ErrValues, errRequest, errNotServed):
 		f.Cause = message.Invalid
 	case errors.Is(err, context.DeadlineExceeded):
-		o.exceeded(f)
-	case isOf(err, chart.ErrNotAllowed, errState, driver.ErrReleaseNotFound, driver.ErrReleaseExists):
+		o.setTimeout(f)
+	case isAny(err, chart.ErrNotAllowed, errReleaseState, driver.ErrReleaseNotFound, driver.ErrReleaseExists):
 	case errors.As(err, &status):
 		f.Reason = string(status.Status().Reason)
 		if code := status.Status().Code; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests {
 			f.Cause = message.Unavailable
 		}
 	case !o.end.IsZero() && !time.Now().Before(o.end): // Helm does not wrap all that its waits end in
-		o.exceeded(f)
+		o.setTimeout(f)
 	}
 	if len(f.Message) > maxMessage {
 		f.Message = strings.ToValidUTF8(f.Message[:maxMessage], "") + "..."
@@ -60,15 +60,15 @@ func (o *operation) failureOf(err error) *message.Failure {
 	return f
 }
 
-// exceeded says that the time of the request was over.
-func (o *operation) exceeded(f *message.Failure) {
+// setTimeout says that the time of the request was over.
+func (o *operation) setTimeout(f *message.Failure) {
 	f.Cause, f.Message = message.Limit, fmt.Sprintf("it was not done within %s: %s", o.request.Timeout, f.Message)
-	if o.request.Verb == message.Settle { // it only asks
+	if o.request.Verb == message.Recover { // it only asks
 		f.Cause = message.Unavailable
 	}
 }
 
-func isOf(err error, kinds ...error) bool {
+func isAny(err error, kinds ...error) bool {
 	for _, one := range kinds {
 		if errors.Is(err, one) {
 			return true

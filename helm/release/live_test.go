@@ -26,7 +26,7 @@ import (
 	"github.com/spokelet/spokelet/agent/helm/message"
 )
 
-func TestAReleaseEndsInObjectsAndInNothing(t *testing.T) {
+func TestInstallAndUninstall(t *testing.T) {
 	r := newRig(t)
 	r.charts["values.yaml"] = []byte("color: green\nsize: large\n")
 	made := r.done(t, message.Install, func(q *message.Request) {
@@ -50,7 +50,7 @@ func TestAReleaseEndsInObjectsAndInNothing(t *testing.T) {
 		t.Errorf("the field manager is %q, want that of the helm command, which could not change it otherwise", manager)
 	}
 
-	second := func(q *message.Request) { q.Chart.URL, q.Mark = r.url+"/web-2.0.0.tgz", "uid.2" }
+	second := func(q *message.Request) { q.Chart.URL, q.ActionLabel = r.url+"/web-2.0.0.tgz", "uid.2" }
 	changed := r.done(t, message.Upgrade, second)
 	if changed.Revision != 2 || changed.ChartVersion != "2.0.0" || changed.Manifest != message.Masked {
 		t.Errorf("got %+v", changed)
@@ -64,7 +64,7 @@ func TestAReleaseEndsInObjectsAndInNothing(t *testing.T) {
 	}
 
 	gone := r.done(t, message.Uninstall, nil)
-	if !gone.Absent || gone.Revision != 3 || gone.Status != "uninstalled" {
+	if !gone.Removed || gone.Revision != 3 || gone.Status != "uninstalled" {
 		t.Errorf("got %+v", gone)
 	}
 	if left := r.records(t); r.data(t, "web") != nil || len(left) > 0 {
@@ -72,7 +72,7 @@ func TestAReleaseEndsInObjectsAndInNothing(t *testing.T) {
 	}
 }
 
-func TestANamespaceIsMadeIfItIsMissing(t *testing.T) {
+func TestInstallCreatesMissingNamespace(t *testing.T) {
 	r := newRig(t)
 	r.namespace += "-new"
 	t.Cleanup(func() {
@@ -84,7 +84,7 @@ func TestANamespaceIsMadeIfItIsMissing(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatIsInTheWayIsNamed(t *testing.T) {
+func TestInstallReportsExistingRelease(t *testing.T) {
 	r := newRig(t)
 	r.done(t, message.Install, nil)
 	for status, texts := range map[releasecommon.Status][]string{
@@ -94,18 +94,18 @@ func TestAReleaseThatIsInTheWayIsNamed(t *testing.T) {
 		releasecommon.StatusUninstalling:   {"is uninstalling", "delete it (actionType Delete)"},
 		releasecommon.StatusUninstalled:    {"its history is kept: delete it"},
 	} {
-		r.become(t, 1, status)
+		r.setStatus(t, 1, status)
 		failed(t, r.run(t, message.Install, nil), message.Refused, append(texts, "nothing was done")...)
 		if status == releasecommon.StatusDeployed || status == releasecommon.StatusFailed {
 			continue
 		}
 		failed(t, r.run(t, message.Upgrade, nil), message.Refused, texts...)
 	}
-	r.become(t, 1, releasecommon.StatusFailed)
+	r.setStatus(t, 1, releasecommon.StatusFailed)
 	if got := r.done(t, message.Upgrade, nil); got.Revision != 2 || got.Status != "deployed" {
 		t.Errorf("a failed release became %+v", got)
 	}
-	r.become(t, 2, releasecommon.StatusPendingUpgrade)
+	r.setStatus(t, 2, releasecommon.StatusPendingUpgrade)
 	failed(t, r.run(t, message.Upgrade, nil), message.Refused, "is pending-upgrade at revision 2", "roll it back (helm rollback)")
 	r.done(t, message.Uninstall, nil)
 	if left := r.records(t); len(left) > 0 {
@@ -113,7 +113,7 @@ func TestAReleaseThatIsInTheWayIsNamed(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatIsMissingIsNamed(t *testing.T) {
+func TestUpgradeReportsMissingRelease(t *testing.T) {
 	r := newRig(t)
 	r.done(t, message.Install, func(q *message.Request) { q.Name = r.namespace })
 	of := func(namespace string) func(*message.Request) {
@@ -128,14 +128,14 @@ func TestAReleaseThatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-func TestAChartThatCannotBeInstalledLeavesNothing(t *testing.T) {
+func TestInvalidChartChangesNothing(t *testing.T) {
 	r := newRig(t)
-	r.charts["fails.tgz"] = pack(t, "fails", "1.0.0", files{"templates/a.yaml": `{{ fail "no such size" }}`})
-	r.charts["broken.tgz"] = pack(t, "broken", "1.0.0", files{"templates/a.yaml": "kind: [ConfigMap\n"})
-	r.charts["strange.tgz"] = pack(t, "strange", "1.0.0", files{"templates/a.yaml": "apiVersion: example.com/v1\nkind: Strange\nmetadata: {name: a}\n"})
-	r.charts["strict.tgz"] = pack(t, "strict", "1.0.0", files{"templates/a.yaml": configMap, "values.schema.json": `{"properties":{"color":{"type":"integer"}}}`})
-	r.charts["taken.tgz"] = pack(t, "taken", "1.0.0", files{"templates/a.yaml": strings.ReplaceAll(configMap, "{{ .Release.Name }}", "taken")})
-	r.charts["kube.tgz"] = pack(t, "kube", "1.0.0\nkubeVersion: '>=9.0.0'", files{"templates/a.yaml": configMap})
+	r.charts["fails.tgz"] = packChart(t, "fails", "1.0.0", files{"templates/a.yaml": `{{ fail "no such size" }}`})
+	r.charts["broken.tgz"] = packChart(t, "broken", "1.0.0", files{"templates/a.yaml": "kind: [ConfigMap\n"})
+	r.charts["strange.tgz"] = packChart(t, "strange", "1.0.0", files{"templates/a.yaml": "apiVersion: example.com/v1\nkind: Strange\nmetadata: {name: a}\n"})
+	r.charts["strict.tgz"] = packChart(t, "strict", "1.0.0", files{"templates/a.yaml": configMap, "values.schema.json": `{"properties":{"color":{"type":"integer"}}}`})
+	r.charts["taken.tgz"] = packChart(t, "taken", "1.0.0", files{"templates/a.yaml": strings.ReplaceAll(configMap, "{{ .Release.Name }}", "taken")})
+	r.charts["kube.tgz"] = packChart(t, "kube", "1.0.0\nkubeVersion: '>=9.0.0'", files{"templates/a.yaml": configMap})
 	taken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "taken"}}
 	if _, err := r.kube.CoreV1().ConfigMaps(r.namespace).Create(t.Context(), taken, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -180,11 +180,11 @@ func TestAChartThatCannotBeInstalledLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestAReleaseOfVersionsThatAreNoMoreSaysWhatServesThem, also where its record has them, from
+// TestInstallReportsVersionsNotServed, also where its record has them, from
 // before the cluster was upgraded.
-func TestAReleaseOfVersionsThatAreNoMoreSaysWhatServesThem(t *testing.T) {
+func TestInstallReportsVersionsNotServed(t *testing.T) {
 	r := newRig(t)
-	r.charts["old.tgz"] = pack(t, "old", "1.0.0", files{"templates/a.yaml": configMap, "templates/b.yaml": oldVersions})
+	r.charts["old.tgz"] = packChart(t, "old", "1.0.0", files{"templates/a.yaml": configMap, "templates/b.yaml": oldVersions})
 	old := func(q *message.Request) { q.Chart.URL = r.url + "/old.tgz" }
 	texts := []string{"Deployment web (extensions/v1beta1: use apps/v1)", "Ingress web (extensions/v1beta1: use networking.k8s.io/v1)"}
 	failed(t, r.run(t, message.Install, old), message.Invalid, texts...)
@@ -213,7 +213,7 @@ func TestAReleaseOfVersionsThatAreNoMoreSaysWhatServesThem(t *testing.T) {
 	}
 }
 
-func TestARequesterMayDoInAReleaseWhatHeMayDo(t *testing.T) {
+func TestReleaseHasRightsOfRequester(t *testing.T) {
 	r := newRig(t)
 	records := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"}}
 	maps := func(verbs ...string) rbacv1.PolicyRule {
@@ -238,12 +238,12 @@ func TestARequesterMayDoInAReleaseWhatHeMayDo(t *testing.T) {
 	if answer.Failure.Reason != string(metav1.StatusReasonForbidden) {
 		t.Errorf("reason %q: Helm does not say why it could not delete", answer.Failure.Reason)
 	}
-	if got := r.done(t, message.Uninstall, nil); !got.Absent || r.data(t, "web") != nil {
+	if got := r.done(t, message.Uninstall, nil); !got.Removed || r.data(t, "web") != nil {
 		t.Errorf("what was begun does not go on: %+v", got)
 	}
 }
 
-func TestCustomResourcesAreInstalledWithTheirDefinitions(t *testing.T) {
+func TestInstallWaitsForDefinitions(t *testing.T) {
 	r := newRig(t)
 	group := r.namespace + ".example.com"
 	definition := fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
@@ -256,7 +256,7 @@ spec:
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
 `, group)
 	thing := fmt.Sprintf("{{ if .Capabilities.APIVersions.Has \"%s/v1/Thing\" }}\napiVersion: %[1]s/v1\nkind: Thing\nmetadata: {name: a}\n{{ end }}\n", group)
-	r.charts["things.tgz"] = pack(t, "things", "1.0.0", files{"crds/a.yaml": definition, "templates/a.yaml": thing})
+	r.charts["things.tgz"] = packChart(t, "things", "1.0.0", files{"crds/a.yaml": definition, "templates/a.yaml": thing})
 	client, err := dynamic.NewForConfig(r.config)
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ spec:
 	r.done(t, message.Install, with) // the definition is there
 }
 
-func TestAHookThatFailsIsNamed(t *testing.T) {
+func TestFailedHookIsReported(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -313,7 +313,7 @@ spec:
   template: {metadata: {labels: {a: b}}, spec: {schedulerName: nobody, containers: [{name: a, image: a}]}}
 `
 
-func TestAReleaseIsBoundedInTime(t *testing.T) {
+func TestReleaseHasTimeout(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, chart, kind, name, progress string
 	}{
@@ -322,7 +322,7 @@ func TestAReleaseIsBoundedInTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.charts["slow.tgz"] = pack(t, "slow", "1.0.0", files{"templates/a.yaml": slow})
+			r.charts["slow.tgz"] = packChart(t, "slow", "1.0.0", files{"templates/a.yaml": slow})
 			object := tc.kind + "/" + r.namespace + "/" + tc.name
 			answer := r.run(t, message.Install, func(q *message.Request) {
 				q.Chart.URL, q.Timeout, q.Wait = r.url+"/"+tc.chart+".tgz", 15*time.Second, true // a busy machine renders for some of them
@@ -334,34 +334,34 @@ func TestAReleaseIsBoundedInTime(t *testing.T) {
 			if diff := cmp.Diff(map[string]string{"sh.helm.release.v1.web.v1": "failed"}, r.records(t)); diff != "" {
 				t.Errorf("records (-want +got):\n%s", diff)
 			}
-			failed(t, r.run(t, message.Settle, func(q *message.Request) { q.Was = message.Install }), message.Refused, "revision 1 failed", object)
+			failed(t, r.run(t, message.Recover, func(q *message.Request) { q.OriginalVerb = message.Install }), message.Refused, "revision 1 failed", object)
 			r.done(t, message.Uninstall, nil)
 		})
 	}
 }
 
-func TestAnInterruptedRequestIsSettledByItsRevision(t *testing.T) {
+func TestRecoverFindsRevisionOfRequest(t *testing.T) {
 	r := newRig(t)
 	settle := func(was message.Verb, mark string) message.Answer {
-		return r.run(t, message.Settle, func(q *message.Request) { q.Was, q.Mark, q.Timeout = was, mark, time.Nanosecond })
+		return r.run(t, message.Recover, func(q *message.Request) { q.OriginalVerb, q.ActionLabel, q.Timeout = was, mark, time.Nanosecond })
 	}
 	failed(t, settle(message.Install, "uid.1"), message.Unknown, "has no revision of it")
 	r.done(t, message.Install, nil)
 	if got := settle(message.Install, "uid.1").Release; got == nil || got.Revision != 1 || got.Status != "deployed" {
 		t.Errorf("a revision that is deployed: got %+v", got)
 	}
-	r.become(t, 1, releasecommon.StatusPendingInstall)
+	r.setStatus(t, 1, releasecommon.StatusPendingInstall)
 	failed(t, settle(message.Install, "uid.1"), message.Unknown, "was pending-install, and is recorded as failed now")
-	failed(t, settle(message.Install, "uid.1"), message.Refused, "revision 1 failed: "+interrupted)
-	r.done(t, message.Upgrade, func(q *message.Request) { q.Mark = "uid.2" })
+	failed(t, settle(message.Install, "uid.1"), message.Refused, "revision 1 failed: "+interruptedDescription)
+	r.done(t, message.Upgrade, func(q *message.Request) { q.ActionLabel = "uid.2" })
 	failed(t, settle(message.Upgrade, "uid.3"), message.Unknown, "has no revision of it")
 	if got := settle(message.Upgrade, "uid.2").Release; got == nil || got.Revision != 2 {
 		t.Errorf("an upgrade that is deployed: got %+v", got)
 	}
 	failed(t, settle(message.Uninstall, "uid.4"), message.Unknown, "is deployed at revision 2")
-	r.become(t, 2, releasecommon.StatusUninstalling)
+	r.setStatus(t, 2, releasecommon.StatusUninstalling)
 	for range 2 {
-		if got := settle(message.Uninstall, "uid.4").Release; got == nil || !got.Absent {
+		if got := settle(message.Uninstall, "uid.4").Release; got == nil || !got.Removed {
 			t.Errorf("a removal goes on to its end: got %+v", got)
 		}
 	}
@@ -370,7 +370,7 @@ func TestAnInterruptedRequestIsSettledByItsRevision(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatIsTheReleasesIsRemoved(t *testing.T) {
+func TestUninstallRemovesOnlyObjectsOfRelease(t *testing.T) {
 	r := newRig(t)
 	r.done(t, message.Install, nil)
 	patch := []byte(`{"metadata":{"annotations":{"meta.helm.sh/release-name":"other"}}}`)
@@ -383,10 +383,10 @@ func TestOnlyWhatIsTheReleasesIsRemoved(t *testing.T) {
 	}
 }
 
-func TestARecordIsNoLargerThanASecret(t *testing.T) {
+func TestRecordFitsInSecret(t *testing.T) {
 	r := newRig(t)
 	incompressible := make([]byte, 1<<20)
 	_, _ = rand.Read(incompressible)
-	r.charts["large.tgz"] = pack(t, "large", "1.0.0", files{"files/a": string(incompressible), "templates/a.yaml": configMap})
+	r.charts["large.tgz"] = packChart(t, "large", "1.0.0", files{"files/a": string(incompressible), "templates/a.yaml": configMap})
 	failed(t, r.run(t, message.Install, func(q *message.Request) { q.Chart.URL = r.url + "/large.tgz" }), message.Refused, "Too long")
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/spokelet/spokelet/helm/chart"
 )
 
-func TestAFailureIsOfAKind(t *testing.T) {
+func TestFailureOf(t *testing.T) {
 	secrets := schema.GroupResource{Resource: "secrets"}
 	wrap := func(err error) error { return fmt.Errorf("release web: %w", errors.Join(errors.New("hook"), err)) }
 	for name, tc := range map[string]struct {
@@ -52,10 +52,10 @@ func TestAFailureIsOfAKind(t *testing.T) {
 		"no values":           {reason: "they are the request's", err: chart.ErrValues, cause: message.Invalid},
 		"no request":          {reason: "it is the request's", err: errRequest, cause: message.Invalid},
 		"not allowed":         {reason: "the owner refuses", err: chart.ErrNotAllowed, cause: message.Refused},
-		"a state":             {reason: "it is the release's", err: errState, cause: message.Refused},
+		"a state":             {reason: "it is the release's", err: errReleaseState, cause: message.Refused},
 		"no release":          {reason: "it is the release's", err: driver.ErrReleaseNotFound, cause: message.Refused},
 		"the time":            {reason: "it is the request's", err: context.DeadlineExceeded, cause: message.Limit},
-		"the time of a look":  {reason: "looking is done again", err: context.DeadlineExceeded, verb: message.Settle, cause: message.Unavailable},
+		"the time of a look":  {reason: "looking is done again", err: context.DeadlineExceeded, verb: message.Recover, cause: message.Unavailable},
 		"forbidden":           {reason: "the API server refuses", err: apierrors.NewForbidden(secrets, "a", nil), cause: message.Refused, status: metav1.StatusReasonForbidden},
 		"an API server":       {reason: "another try may end otherwise", err: apierrors.NewInternalError(errors.New("etcd")), cause: message.Unavailable, status: metav1.StatusReasonInternalError},
 		"too many requests":   {reason: "another try may end otherwise", err: apierrors.NewTooManyRequests("later", 1), cause: message.Unavailable, status: metav1.StatusReasonTooManyRequests},
@@ -74,14 +74,14 @@ func TestAFailureIsOfAKind(t *testing.T) {
 	}
 }
 
-func TestAMessageIsBounded(t *testing.T) {
+func TestFailureMessageIsBounded(t *testing.T) {
 	got := (&operation{}).failureOf(errors.New(strings.Repeat("ä", maxMessage)))
 	if len(got.Message) > maxMessage+3 || !strings.HasSuffix(got.Message, "ä...") {
 		t.Errorf("a message of %d bytes", len(got.Message))
 	}
 }
 
-func TestValuesAreMergedAsOfSeveralFiles(t *testing.T) {
+func TestMergeValues(t *testing.T) {
 	type m = map[string]any
 	for name, tc := range map[string]struct {
 		reason            string
@@ -97,14 +97,14 @@ func TestValuesAreMergedAsOfSeveralFiles(t *testing.T) {
 		"null":              {reason: "it removes a default of the chart", under: m{"a": 1}, over: m{"a": nil}, want: m{"a": nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, merge(tc.under, tc.over)); diff != "" {
+			if diff := cmp.Diff(tc.want, mergeValues(tc.under, tc.over)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
 }
 
-func TestProgressNamesSomeObjects(t *testing.T) {
+func TestFormatNames(t *testing.T) {
 	object := func(name string) *resource.Info {
 		return &resource.Info{Name: name, Mapping: &meta.RESTMapping{GroupVersionKind: schema.GroupVersionKind{Kind: "Pod"}}}
 	}
@@ -115,13 +115,13 @@ func TestProgressNamesSomeObjects(t *testing.T) {
 		"Pod a, Pod b, Pod c":            {object("a"), object("b"), object("c")},
 		"Pod a, Pod b, Pod c and 2 more": {object("a"), object("b"), object("c"), object("d"), object("e")},
 	} {
-		if got := named(resources); got != want {
+		if got := formatNames(resources); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
 
-func TestWhatServesAKindIsSaid(t *testing.T) {
+func TestFindNotServed(t *testing.T) {
 	apps, batch, core := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "batch", Version: "v1"}, schema.GroupVersion{Version: "v1"}
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{apps, batch, core})
 	for _, kind := range []schema.GroupVersionKind{apps.WithKind("Deployment"), batch.WithKind("CronJob"), core.WithKind("Service")} {
@@ -141,17 +141,17 @@ func TestWhatServesAKindIsSaid(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, notServed(mapper, []byte(tc.manifest))); diff != "" {
+			if diff := cmp.Diff(tc.want, findNotServed(mapper, []byte(tc.manifest))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
-	if got, want := listed(slices.Repeat([]string{"a"}, maxNotServed+2)), strings.Repeat("a, ", maxNotServed-1)+"a and 2 more"; got != want {
+	if got, want := joinLimited(slices.Repeat([]string{"a"}, maxNotServed+2)), strings.Repeat("a, ", maxNotServed-1)+"a and 2 more"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestAReleaseIsLookedForWhereItsNamespaceIsNotNamed(t *testing.T) {
+func TestResolveNamespace(t *testing.T) {
 	record := func(namespace, revision string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "sh.helm.release.v1.web.v" + revision, Labels: map[string]string{"owner": "helm", "name": "web"}}}
 	}
@@ -164,7 +164,7 @@ func TestAReleaseIsLookedForWhereItsNamespaceIsNotNamed(t *testing.T) {
 	}{
 		"a namespace":      {reason: "it is named", request: message.Request{Verb: message.Upgrade, Namespace: "a"}, want: "a"},
 		"an install":       {reason: "there is none yet", request: message.Request{Verb: message.Install}, there: []*corev1.Secret{record("a", "1")}, want: "default"},
-		"the look for one": {reason: "it was made there", request: message.Request{Verb: message.Settle, Was: message.Install}, there: []*corev1.Secret{record("a", "1")}, want: "default"},
+		"the look for one": {reason: "it was made there", request: message.Request{Verb: message.Recover, OriginalVerb: message.Install}, there: []*corev1.Secret{record("a", "1")}, want: "default"},
 		"the only one":     {reason: "it is meant", request: message.Request{Verb: message.Upgrade}, there: []*corev1.Secret{record("a", "1"), record("a", "2")}, want: "a"},
 		"none":             {reason: "it is said to be missing there", request: message.Request{Verb: message.Uninstall}, want: "default"},
 		"two":              {reason: "either may be meant", request: message.Request{Verb: message.Uninstall}, there: []*corev1.Secret{record("a", "1"), record("b", "1")}, err: errRequest},
@@ -178,7 +178,7 @@ func TestAReleaseIsLookedForWhereItsNamespaceIsNotNamed(t *testing.T) {
 				}
 			}
 			o := &operation{request: tc.request, kube: client}
-			if err := o.locate(t.Context()); !errors.Is(err, tc.err) {
+			if err := o.resolveNamespace(t.Context()); !errors.Is(err, tc.err) {
 				t.Fatalf("got %v, want %v: %s", err, tc.err, tc.reason)
 			}
 			if o.request.Namespace != tc.want {
@@ -192,14 +192,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestAnAPIServerThatHangsKeepsNobody(t *testing.T) {
+func TestRunReturnsWhenAPIServerHangs(t *testing.T) {
 	for verb, tc := range map[message.Verb]struct {
 		reason string
 		took   time.Duration
 		cause  message.Cause
 	}{
-		message.Uninstall: {reason: "its time is over", took: time.Second + windUp, cause: message.Limit},
-		message.Settle:    {reason: "it has time of its own, and is tried again", took: settleTimeout + windUp, cause: message.Unavailable},
+		message.Uninstall: {reason: "its time is over", took: time.Second + shutdownTime, cause: message.Limit},
+		message.Recover:   {reason: "it has time of its own, and is tried again", took: recoverTimeout + shutdownTime, cause: message.Unavailable},
 	} {
 		t.Run(string(verb), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestAnAPIServerThatHangsKeepsNobody(t *testing.T) {
 					return nil, errors.New("the end")
 				})}
 				started := time.Now()
-				answer := Run(t.Context(), message.Request{Verb: verb, Was: message.Install, Name: "web", Namespace: "a", Timeout: time.Second}, config, func(string) {})
+				answer := Run(t.Context(), message.Request{Verb: verb, OriginalVerb: message.Install, Name: "web", Namespace: "a", Timeout: time.Second}, config, func(string) {})
 				if took := time.Since(started); took != tc.took {
 					t.Errorf("it took %s, want %s: %s", took, tc.took, tc.reason)
 				}

@@ -61,8 +61,8 @@ metadata: {name: web}
 spec: {backend: {serviceName: web, servicePort: 80}}
 `
 
-// pack packs a chart.
-func pack(t testing.TB, name, version string, content files) []byte {
+// packChart packs a chart.
+func packChart(t testing.TB, name, version string, content files) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	packed := gzip.NewWriter(&out)
@@ -115,9 +115,9 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{kube: kube, config: cfg, namespace: livetest.Namespace(t, kube, "helm-"), charts: map[string][]byte{}}
-	r.charts["web-1.0.0.tgz"] = pack(t, "web", "1.0.0", files{"templates/a.yaml": configMap, "values.yaml": "color: red\nsize: small\n"})
-	r.charts["web-2.0.0.tgz"] = pack(t, "web", "2.0.0", files{"templates/a.yaml": configMap, "values.yaml": "color: blue\nsize: small\n"})
-	r.charts["hooked.tgz"] = pack(t, "hooked", "1.0.0", files{"templates/a.yaml": configMap, "templates/hook.yaml": hook, "values.yaml": "color: red\n"})
+	r.charts["web-1.0.0.tgz"] = packChart(t, "web", "1.0.0", files{"templates/a.yaml": configMap, "values.yaml": "color: red\nsize: small\n"})
+	r.charts["web-2.0.0.tgz"] = packChart(t, "web", "2.0.0", files{"templates/a.yaml": configMap, "values.yaml": "color: blue\nsize: small\n"})
+	r.charts["hooked.tgz"] = packChart(t, "hooked", "1.0.0", files{"templates/a.yaml": configMap, "templates/hook.yaml": hook, "values.yaml": "color: red\n"})
 	r.url = serve(t, r.charts)
 	return r
 }
@@ -132,7 +132,7 @@ func (r *rig) runAs(t *testing.T, config *rest.Config, verb message.Verb, change
 	t.Helper()
 	request := message.Request{
 		Verb: verb, Name: "web", Namespace: r.namespace, Chart: message.Chart{URL: r.url + "/web-1.0.0.tgz"},
-		Allowed: []string{r.url}, Mark: "uid.1", Timeout: livetest.Patience,
+		Allowed: []string{r.url}, ActionLabel: "uid.1", Timeout: livetest.Patience,
 	}
 	if change != nil {
 		change(&request)
@@ -204,8 +204,8 @@ func (r *rig) records(t *testing.T) map[string]string {
 	return found
 }
 
-// become has a revision of "web" be in a status.
-func (r *rig) become(t *testing.T, version int, status releasecommon.Status) {
+// setStatus has a revision of "web" be in a status.
+func (r *rig) setStatus(t *testing.T, version int, status releasecommon.Status) {
 	t.Helper()
 	r.record(t, version, func(revision *releasev1.Release) { revision.SetStatus(status, "the test says so") })
 }
@@ -213,8 +213,8 @@ func (r *rig) become(t *testing.T, version int, status releasecommon.Status) {
 // record changes the record of a revision of "web".
 func (r *rig) record(t *testing.T, version int, change func(*releasev1.Release)) {
 	t.Helper()
-	o := &operation{kube: r.kube, request: message.Request{Name: "web", Namespace: r.namespace}, end: time.Now().Add(livetest.Patience), say: func(string) {}}
-	if err := o.connect(r.config); err != nil {
+	o := &operation{kube: r.kube, request: message.Request{Name: "web", Namespace: r.namespace}, end: time.Now().Add(livetest.Patience), report: func(string) {}}
+	if err := o.initHelm(r.config); err != nil {
 		t.Fatal(err)
 	}
 	found, err := o.helm.Releases.Get("web", version)

@@ -225,7 +225,7 @@ func TestAccountSelectsByWorkerDeploymentLabels(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatIsInTheWayIsNamed(t *testing.T) {
+func TestInstallReportsExistingRelease(t *testing.T) {
 	w := served(t)
 	name := w.releases()[0]
 	w.remove(&deploymentv1alpha1.WorkerDeployment{ObjectMeta: object("hello")})

@@ -149,7 +149,7 @@ func TestBaseReadsImageOrIndex(t *testing.T) {
 	}
 }
 
-func TestErrorsAreClassified(t *testing.T) {
+func TestRefusalOf(t *testing.T) {
 	t.Parallel()
 	status := func(code int, methods ...string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {

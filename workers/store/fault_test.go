@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-func TestErrorsAreClassified(t *testing.T) {
+func TestRefusalOf(t *testing.T) {
 	t.Parallel()
 	status := func(code int, text string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool { refuse(w, code, text); return true }

@@ -39,17 +39,17 @@ const (
 	Upgrade Verb = "upgrade"
 	// Uninstall removes one, and its history.
 	Uninstall Verb = "uninstall"
-	// Settle finds out what became of an earlier request with the same mark, of which no
+	// Recover finds out what became of an earlier request with the same mark, of which no
 	// answer came. A revision that it left pending is recorded as failed: no process
 	// works on it any more.
-	Settle Verb = "settle"
+	Recover Verb = "settle"
 )
 
 // Request asks for one thing.
 type Request struct {
 	Verb Verb `json:"verb"`
-	// Was is the verb of what is to be settled.
-	Was Verb `json:"was,omitempty"`
+	// OriginalVerb is the verb of what is to be settled.
+	OriginalVerb Verb `json:"was,omitempty"`
 	// Name and Namespace are those of the release. Without a namespace a release is
 	// installed into "default", and any other verb takes the only one of its name.
 	Name      string `json:"name"`
@@ -60,8 +60,8 @@ type Request struct {
 	ValuesURL string `json:"valuesURL,omitempty"`
 	// Allowed are the URLs that may be read; see the chart's value helm.charts.
 	Allowed []string `json:"allowed"`
-	// Mark is a label value: it names the request in what it makes.
-	Mark string `json:"mark"`
+	// ActionLabel is a label value: it names the request in what it makes.
+	ActionLabel string `json:"mark"`
 	// Wait has the release's objects ready before it is done.
 	Wait bool `json:"wait,omitempty"`
 	// Timeout bounds all that is done to the cluster.
@@ -112,8 +112,8 @@ type Release struct {
 	ChartName     string    `json:"chartName,omitempty"`
 	ChartVersion  string    `json:"chartVersion,omitempty"`
 	Manifest      string    `json:"manifest,omitempty"`
-	// Absent: there is none any more.
-	Absent bool `json:"absent,omitempty"`
+	// Removed: there is none any more.
+	Removed bool `json:"absent,omitempty"`
 }
 
 // Failure is why something was not done.

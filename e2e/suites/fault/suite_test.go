@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // tests are those of one spoke, the testbed's first.
 type tests struct{ *testbed.Testbed }
 
-func TestFaults(t *testing.T) {
+func TestFaultsOfAPIServer(t *testing.T) {
 	first := &tests{testbed.Open(t)}
 	second := &tests{first.At(first.Spokes[1])}
 	testbed.InOrder(t, 2,

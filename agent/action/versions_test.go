@@ -124,7 +124,7 @@ var oldVersions = map[string]oldVersion{
 	},
 }
 
-func TestOldVersionsAreServedByTodays(t *testing.T) {
+func TestRemovedVersionsAreConverted(t *testing.T) {
 	for name, tc := range oldVersions {
 		t.Run(name, func(t *testing.T) {
 			e := &Engine{cfg: newRig().config(nil)}
@@ -132,7 +132,7 @@ func TestOldVersionsAreServedByTodays(t *testing.T) {
 			if verb == "" {
 				verb = wire.VerbCreate
 			}
-			p, err := e.draft(readRequest(version(t, action(verb, tc.in), 1)))
+			p, err := e.buildPlan(decodeRequest(version(t, action(verb, tc.in), 1)))
 			was, now := group(t, tc.in), tc.use
 			if tc.use != "" {
 				if want := was + `": the cluster has no such resource; use ` + now; err == nil || !hasSuffix(err, want) {
@@ -182,7 +182,7 @@ func floats(t *testing.T, obj map[string]any) (out map[string]any) {
 	return out
 }
 
-func TestAnOldVersionThatIsServedIsUsed(t *testing.T) {
+func TestServedVersionIsNotConverted(t *testing.T) {
 	r := newRig()
 	r.discovery.Resources = append(r.discovery.Resources, &metav1.APIResourceList{
 		GroupVersion: "extensions/v1beta1", APIResources: []metav1.APIResource{{Name: "deployments", SingularName: "deployment", Kind: "Deployment", Namespaced: true}},
@@ -193,7 +193,7 @@ func TestAnOldVersionThatIsServedIsUsed(t *testing.T) {
 	}
 }
 
-func TestAnOldVersionIsExecutedAsTodays(t *testing.T) {
+func TestRemovedVersionIsExecuted(t *testing.T) {
 	r := newRig()
 	const web = `{"apiVersion":"extensions/v1beta1","kind":"Deployment","metadata":{"name":"web","namespace":"app"},"spec":{"template":{"metadata":{"labels":{"app":"web"}}}}}`
 	want := []string{"apps/v1 is used in place of extensions/v1beta1, which is not served any more"}

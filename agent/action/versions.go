@@ -28,16 +28,16 @@ var (
 // false where a rule cannot.
 type conversion func(template *unstructured.Unstructured, verb wire.Verb) bool
 
-type successor struct {
+type replacement struct {
 	schema.GroupVersion
 
 	convert conversion
 }
 
-// successors are the versions that took the place of those that Kubernetes serves no
+// replacements are the versions that took the place of those that Kubernetes serves no
 // more, where a template can be converted by rule
 // (https://kubernetes.io/docs/reference/using-api/deprecation-guide/).
-var successors = map[schema.GroupVersionKind]successor{
+var replacements = map[schema.GroupVersionKind]replacement{
 	{Group: "extensions", Version: "v1beta1", Kind: "Deployment"}: {apps, convertWorkload},
 	{Group: "extensions", Version: "v1beta1", Kind: "DaemonSet"}:  {apps, convertWorkload},
 	{Group: "extensions", Version: "v1beta1", Kind: "ReplicaSet"}: {apps, convertWorkload},
@@ -50,36 +50,36 @@ var successors = map[schema.GroupVersionKind]successor{
 
 	{Group: "extensions", Version: "v1beta1", Kind: "Ingress"}:             {networking, convertIngress},
 	{Group: networking.Group, Version: "v1beta1", Kind: "Ingress"}:         {networking, convertIngress},
-	{Group: networking.Group, Version: "v1beta1", Kind: "IngressClass"}:    {networking, asIs},
-	{Group: "extensions", Version: "v1beta1", Kind: "NetworkPolicy"}:       {networking, asIs},
+	{Group: networking.Group, Version: "v1beta1", Kind: "IngressClass"}:    {networking, convertNothing},
+	{Group: "extensions", Version: "v1beta1", Kind: "NetworkPolicy"}:       {networking, convertNothing},
 	{Group: policy.Group, Version: "v1beta1", Kind: "PodDisruptionBudget"}: {policy, convertBudget},
-	{Group: batch.Group, Version: "v1beta1", Kind: "CronJob"}:              {batch, asIs},
+	{Group: batch.Group, Version: "v1beta1", Kind: "CronJob"}:              {batch, convertNothing},
 
-	{Group: rbac.Group, Version: "v1beta1", Kind: "Role"}:                {rbac, asIs},
-	{Group: rbac.Group, Version: "v1beta1", Kind: "RoleBinding"}:         {rbac, asIs},
-	{Group: rbac.Group, Version: "v1beta1", Kind: "ClusterRole"}:         {rbac, asIs},
-	{Group: rbac.Group, Version: "v1beta1", Kind: "ClusterRoleBinding"}:  {rbac, asIs},
-	{Group: rbac.Group, Version: "v1alpha1", Kind: "Role"}:               {rbac, asIs},
+	{Group: rbac.Group, Version: "v1beta1", Kind: "Role"}:                {rbac, convertNothing},
+	{Group: rbac.Group, Version: "v1beta1", Kind: "RoleBinding"}:         {rbac, convertNothing},
+	{Group: rbac.Group, Version: "v1beta1", Kind: "ClusterRole"}:         {rbac, convertNothing},
+	{Group: rbac.Group, Version: "v1beta1", Kind: "ClusterRoleBinding"}:  {rbac, convertNothing},
+	{Group: rbac.Group, Version: "v1alpha1", Kind: "Role"}:               {rbac, convertNothing},
 	{Group: rbac.Group, Version: "v1alpha1", Kind: "RoleBinding"}:        {rbac, convertSubjects},
-	{Group: rbac.Group, Version: "v1alpha1", Kind: "ClusterRole"}:        {rbac, asIs},
+	{Group: rbac.Group, Version: "v1alpha1", Kind: "ClusterRole"}:        {rbac, convertNothing},
 	{Group: rbac.Group, Version: "v1alpha1", Kind: "ClusterRoleBinding"}: {rbac, convertSubjects},
 }
 
-// modernize finds the template's resource, in today's version if its own is no more.
-func (e *Engine) modernize(p *plan) (*meta.RESTMapping, error) {
+// resolveVersion finds the template's resource, in today's version if its own is no more.
+func (e *Engine) resolveVersion(p *plan) (*meta.RESTMapping, error) {
 	was := p.object.GroupVersionKind()
 	m, err := e.cfg.Resources.Resource(targetOf(was))
 	if !errors.Is(err, mapping.ErrNoMatch) {
 		return m, err
 	}
-	s, ok := successors[was]
+	s, ok := replacements[was]
 	if !ok {
-		return nil, e.suggest(was, was.Group, err)
+		return nil, e.suggestVersion(was, was.Group, err)
 	}
 	now := p.object.DeepCopy()
 	now.SetGroupVersionKind(s.WithKind(was.Kind))
 	if !s.convert(now, p.request.action.Verb) {
-		return nil, e.suggest(was, s.Group, err)
+		return nil, e.suggestVersion(was, s.Group, err)
 	}
 	m, other := e.cfg.Resources.Resource(targetOf(now.GroupVersionKind()))
 	if errors.Is(other, mapping.ErrNoMatch) {
@@ -93,8 +93,8 @@ func (e *Engine) modernize(p *plan) (*meta.RESTMapping, error) {
 	return m, nil
 }
 
-// suggest names the version of a kind that is served, if there is one.
-func (e *Engine) suggest(was schema.GroupVersionKind, group string, cause error) error {
+// suggestVersion names the version of a kind that is served, if there is one.
+func (e *Engine) suggestVersion(was schema.GroupVersionKind, group string, cause error) error {
 	m, err := e.cfg.Resources.Resource(wire.Target{Kind: was.Kind, Group: group})
 	if err != nil {
 		return cause
@@ -111,9 +111,9 @@ type suggestion struct {
 func (s *suggestion) Error() string { return s.cause.Error() + "; use " + s.use }
 func (s *suggestion) Unwrap() error { return s.cause }
 
-// successorOfGroup returns what took the place of a kind, whatever its version was.
-func successorOfGroup(group, kind string) (schema.GroupVersion, bool) {
-	for was, s := range successors {
+// replacementOf returns what took the place of a kind, whatever its version was.
+func replacementOf(group, kind string) (schema.GroupVersion, bool) {
+	for was, s := range replacements {
 		if was.Group == group && was.Kind == kind {
 			return s.GroupVersion, true // the same for all versions of a group
 		}
@@ -125,7 +125,7 @@ func targetOf(gvk schema.GroupVersionKind) wire.Target {
 	return wire.Target{Kind: gvk.Kind, Group: gvk.Group, Version: gvk.Version}
 }
 
-func asIs(*unstructured.Unstructured, wire.Verb) bool { return true }
+func convertNothing(*unstructured.Unstructured, wire.Verb) bool { return true }
 
 // convertWorkload gives the selector that used to be the labels of the pods. An update
 // leaves it as it is: no selector can be changed.

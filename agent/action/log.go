@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// labelLedger marks the entries.
-	labelLedger = "spokelet.io/ledger"
-	// ledgerActions is its value.
-	ledgerActions = "action"
-	// entryField has the entry as JSON.
-	entryField = "entry"
+	// labelLog marks the entries.
+	labelLog = "spokelet.io/ledger"
+	// logActions is its value.
+	logActions = "action"
+	// entryKey has the entry as JSON.
+	entryKey = "entry"
 )
 
 var errEntry = errors.New("outcome unknown: what the ledger has of the action cannot be read")
 
-// entry is what the ledger has of one action.
-type entry struct {
+// logEntry is what the ledger has of one action.
+type logEntry struct {
 	// Key is that of the action on the hub, for people.
 	Key  string    `json:"key"`
 	Verb wire.Verb `json:"verb"`
@@ -62,16 +62,16 @@ type entry struct {
 	stored *corev1.ConfigMap
 }
 
-// ledger keeps the entries as ConfigMaps.
-type ledger struct {
+// actionLog keeps the entries as ConfigMaps.
+type actionLog struct {
 	client corev1client.ConfigMapInterface
 	log    logr.Logger
 	// process is that of the entries which are made here.
 	process types.UID
-	// wanted tells whether the hub wants the action of an entry.
-	wanted func(entryName string) bool
-	// due wakes the collection.
-	due chan struct{}
+	// isWanted tells whether the hub wants the action of an entry.
+	isWanted func(entryName string) bool
+	// wakeups wakes the collection.
+	wakeups chan struct{}
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -79,10 +79,10 @@ type ledger struct {
 	// open are the actions without an outcome that this process works on, by the name of
 	// the entry.
 	open map[string]progress
-	// kept are the entries that wait for their removal, the oldest first.
-	kept []keptEntry
-	// read: kept has those of earlier processes, too.
-	read bool
+	// expiring are the entries that wait for their removal, the oldest first.
+	expiring []expiringEntry
+	// loaded: kept has those of earlier processes, too.
+	loaded bool
 	// synced: what wanted says is complete.
 	synced bool
 }
@@ -96,16 +96,16 @@ type progress struct {
 	refusal   *wire.Refusal
 }
 
-func newLedger(cfg Config, wanted func(entryName string) bool) *ledger {
-	return &ledger{
-		client: cfg.Entries, log: cfg.Logger, process: uuid.NewUUID(), wanted: wanted,
-		due: make(chan struct{}, 1), open: map[string]progress{},
+func newActionLog(cfg Config, wanted func(entryName string) bool) *actionLog {
+	return &actionLog{
+		client: cfg.Entries, log: cfg.Logger, process: uuid.NewUUID(), isWanted: wanted,
+		wakeups: make(chan struct{}, 1), open: map[string]progress{},
 	}
 }
 
-// find returns nil if there is no entry. What is no entry counts as one whose outcome is
+// getEntry returns nil if there is no entry. What is no entry counts as one whose outcome is
 // unknown.
-func (l *ledger) find(ctx context.Context, r request) (*entry, error) {
+func (l *actionLog) getEntry(ctx context.Context, r request) (*logEntry, error) {
 	stored, err := l.client.Get(ctx, r.entryName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -113,7 +113,7 @@ func (l *ledger) find(ctx context.Context, r request) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get entry of action %s: %w", r.key, err)
 	}
-	e, err := readEntry(stored)
+	e, err := decodeEntry(stored)
 	if err != nil {
 		l.log.Error(err, "Entry of an action cannot be read", "configMap", stored.Name)
 		e.Ended, e.Refusal = &stored.CreationTimestamp, wire.Refuse(wire.CauseUnknown, "", errEntry.Error())
@@ -121,11 +121,11 @@ func (l *ledger) find(ctx context.Context, r request) (*entry, error) {
 	return e, nil
 }
 
-// readEntry decodes an entry. It is never nil.
-func readEntry(stored *corev1.ConfigMap) (*entry, error) {
-	e := &entry{}
-	if err := json.Unmarshal([]byte(stored.Data[entryField]), e); err != nil {
-		return &entry{stored: stored}, fmt.Errorf("decode entry: %w", err)
+// decodeEntry decodes an entry. It is never nil.
+func decodeEntry(stored *corev1.ConfigMap) (*logEntry, error) {
+	e := &logEntry{}
+	if err := json.Unmarshal([]byte(stored.Data[entryKey]), e); err != nil {
+		return &logEntry{stored: stored}, fmt.Errorf("decode entry: %w", err)
 	}
 	e.stored = stored
 	return e, nil
@@ -133,7 +133,7 @@ func readEntry(stored *corev1.ConfigMap) (*entry, error) {
 
 // progress returns how far this process has come with an action. What another process has
 // started may have been performed.
-func (l *ledger) progress(e *entry) progress {
+func (l *actionLog) progress(e *logEntry) progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, ok := l.open[e.stored.Name]
@@ -144,46 +144,48 @@ func (l *ledger) progress(e *entry) progress {
 	return p
 }
 
-// performs records that something may be written from now on.
-func (l *ledger) performs(e *entry) { l.set(e.stored.Name, progress{performed: true}) }
+// setPerformed records that something may be written from now on.
+func (l *actionLog) setPerformed(e *logEntry) {
+	l.setProgress(e.stored.Name, progress{performed: true})
+}
 
-// unsent records that nothing was written.
-func (l *ledger) unsent(e *entry) { l.set(e.stored.Name, progress{}) }
+// setUnsent records that nothing was written.
+func (l *actionLog) setUnsent(e *logEntry) { l.setProgress(e.stored.Name, progress{}) }
 
-func (l *ledger) set(name string, p progress) {
+func (l *actionLog) setProgress(name string, p progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[name] = p
 }
 
-// start creates the entry. After an error there may be one all the same, of which find
+// createEntry creates the entry. After an error there may be one all the same, of which find
 // and progress know that nothing was performed yet.
-func (l *ledger) start(ctx context.Context, r request, e *entry) error {
+func (l *actionLog) createEntry(ctx context.Context, r request, e *logEntry) error {
 	e.Key, e.Process, e.Started = r.key, l.process, metav1.Now()
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode entry of action %s: %w", r.key, err)
 	}
-	l.begin(r.entryName(), e.Started.Time)
+	l.openEntry(r.entryName(), e.Started.Time)
 	e.stored, err = l.client.Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: r.entryName(), Labels: map[string]string{labelLedger: ledgerActions}},
-		Data:       map[string]string{entryField: string(raw)},
+		ObjectMeta: metav1.ObjectMeta{Name: r.entryName(), Labels: map[string]string{labelLog: logActions}},
+		Data:       map[string]string{entryKey: string(raw)},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create entry of action %s: %w", r.key, err)
 	}
-	l.performs(e)
+	l.setPerformed(e)
 	return nil
 }
 
-// update writes what is known now.
-func (l *ledger) update(ctx context.Context, e *entry) error {
+// updateEntry writes what is known now.
+func (l *actionLog) updateEntry(ctx context.Context, e *logEntry) error {
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode entry of action %s: %w", e.Key, err)
 	}
 	next := e.stored.DeepCopy()
-	next.Data = map[string]string{entryField: string(raw)}
+	next.Data = map[string]string{entryKey: string(raw)}
 	stored, err := l.client.Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("update entry of action %s: %w", e.Key, err)
@@ -192,14 +194,14 @@ func (l *ledger) update(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// end writes the outcome.
-func (l *ledger) end(ctx context.Context, e *entry, refusal *wire.Refusal) error {
-	l.set(e.stored.Name, progress{performed: true, concluded: true, refusal: refusal})
+// finishEntry writes the outcome.
+func (l *actionLog) finishEntry(ctx context.Context, e *logEntry, refusal *wire.Refusal) error {
+	l.setProgress(e.stored.Name, progress{performed: true, concluded: true, refusal: refusal})
 	now := metav1.Now()
 	e.Ended, e.Refusal = &now, refusal
-	if err := l.update(ctx, e); err != nil {
+	if err := l.updateEntry(ctx, e); err != nil {
 		return err
 	}
-	l.close(e.stored.Name, now.Time)
+	l.closeEntry(e.stored.Name, now.Time)
 	return nil
 }

@@ -29,10 +29,10 @@ const (
 	signalVariable   = "CONFINED_SIGNAL"
 )
 
-// confined says of each file whether it can be read, and of the process whether it can be
+// runRestricted says of each file whether it can be read, and of the process whether it can be
 // reached. It returns the code to exit with.
-func confined(out io.Writer) int {
-	if err := confine(); err != nil {
+func runRestricted(out io.Writer) int {
+	if err := restrictProcess(); err != nil {
 		_, _ = fmt.Fprintln(out, err)
 		return 1
 	}
@@ -62,7 +62,7 @@ func confined(out io.Writer) int {
 	return 0
 }
 
-func TestAProcessGivesUpWhatItDoesNotNeed(t *testing.T) {
+func TestRestrictedProcessCannotReadFiles(t *testing.T) {
 	abi, err := llsys.LandlockGetABIVersion()
 	if err != nil || abi < 1 {
 		t.Skipf("needs a kernel with Landlock: version %d, %v", abi, err)

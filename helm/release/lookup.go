@@ -20,13 +20,13 @@ import (
 	"github.com/spokelet/spokelet/agent/helm/message"
 )
 
-// locate finds the namespace where a request names none: that of the only release of the
+// resolveNamespace finds the namespace where a request names none: that of the only release of the
 // name. Helm 2, for which the API was made, knew no two of one name.
-func (o *operation) locate(ctx context.Context) error {
+func (o *operation) resolveNamespace(ctx context.Context) error {
 	if o.request.Namespace != "" {
 		return nil
 	}
-	if o.request.Verb == message.Install || o.request.Was == message.Install {
+	if o.request.Verb == message.Install || o.request.OriginalVerb == message.Install {
 		o.request.Namespace = defaultNamespace
 		return nil
 	}
@@ -88,9 +88,9 @@ func (o *operation) latest() (*releasev1.Release, error) {
 	return revisions[0], nil
 }
 
-// missing is the error of a release that has to be there. It says where one of the name
+// notFoundError is the error of a release that has to be there. It says where one of the name
 // is, as far as who asks may know.
-func (o *operation) missing(ctx context.Context) error {
+func (o *operation) notFoundError(ctx context.Context) error {
 	elsewhere := ""
 	if found, err := o.namespaces(ctx); err == nil && len(found) > 0 {
 		elsewhere = "; there is one in namespace " + strings.Join(found, ", ")
@@ -98,23 +98,23 @@ func (o *operation) missing(ctx context.Context) error {
 	return fmt.Errorf("%s: %w%s", o.subject(), driver.ErrReleaseNotFound, elsewhere)
 }
 
-// inTheWay is the error of a release that keeps another one from being installed.
-func (o *operation) inTheWay(r *releasev1.Release) error {
+// existsError is the error of a release that keeps another one from being installed.
+func (o *operation) existsError(r *releasev1.Release) error {
 	advice := "update it (actionType Update), or delete it first"
 	switch {
 	case r.Info.Status.IsPending() || r.Info.Status == releasecommon.StatusUninstalling:
-		return o.pending(r)
+		return o.pendingError(r)
 	case r.Info.Status == releasecommon.StatusUninstalled:
 		advice = "its history is kept: delete it (actionType Delete)"
 	}
-	return fmt.Errorf("%w: %s exists, its revision %d is %s (%s): %s", errState, o.subject(), r.Version, r.Info.Status, r.Info.Description, advice)
+	return fmt.Errorf("%w: %s exists, its revision %d is %s (%s): %s", errReleaseState, o.subject(), r.Version, r.Info.Status, r.Info.Description, advice)
 }
 
-// pending is the error of a release that somebody works on, or has left like that.
-func (o *operation) pending(r *releasev1.Release) error {
+// pendingError is the error of a release that somebody works on, or has left like that.
+func (o *operation) pendingError(r *releasev1.Release) error {
 	advice := "delete it (actionType Delete)"
 	if r.Version > 1 {
 		advice = "roll it back (helm rollback), or " + advice
 	}
-	return fmt.Errorf("%w: %s is %s at revision %d: if no Helm works on it any more, %s", errState, o.subject(), r.Info.Status, r.Version, advice)
+	return fmt.Errorf("%w: %s is %s at revision %d: if no Helm works on it any more, %s", errReleaseState, o.subject(), r.Info.Status, r.Version, advice)
 }

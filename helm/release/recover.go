@@ -13,51 +13,51 @@ import (
 	"github.com/spokelet/spokelet/agent/helm/message"
 )
 
-// interrupted is the description of a revision that its process left pending.
-const interrupted = "interrupted: the process that worked on it has ended"
+// interruptedDescription is the description of a revision that its process left pending.
+const interruptedDescription = "interrupted: the process that worked on it has ended"
 
-// settle finds out what became of an earlier request.
-func (o *operation) settle() (*message.Release, error) {
+// recoverRequest finds out what became of an earlier request.
+func (o *operation) recoverRequest() (*message.Release, error) {
 	revisions, err := o.history()
 	if err != nil {
 		return nil, err
 	}
-	if o.request.Was == message.Uninstall {
-		return o.settleUninstall(revisions)
+	if o.request.OriginalVerb == message.Uninstall {
+		return o.recoverUninstall(revisions)
 	}
-	at := slices.IndexFunc(revisions, func(r *releasev1.Release) bool { return r.Labels[message.Label] == o.request.Mark })
+	at := slices.IndexFunc(revisions, func(r *releasev1.Release) bool { return r.Labels[message.Label] == o.request.ActionLabel })
 	if at < 0 {
 		return nil, fmt.Errorf("%w: %s has no revision of it", errUnknown, o.subject())
 	}
 	r := revisions[at]
 	switch {
 	case r.Info.Status == releasecommon.StatusDeployed || r.Info.Status == releasecommon.StatusSuperseded:
-		return o.describe(r), nil
+		return o.newRelease(r), nil
 	case r.Info.Status == releasecommon.StatusFailed:
 		return nil, fmt.Errorf("%s: revision %d failed: %s", o.subject(), r.Version, r.Info.Description)
 	case r.Info.Status.IsPending():
-		return nil, o.giveUp(r)
+		return nil, o.markFailed(r)
 	default:
 		return nil, fmt.Errorf("%w: revision %d of %s is %s", errUnknown, r.Version, o.subject(), r.Info.Status)
 	}
 }
 
-// giveUp records as failed what was left pending, so that it can be upgraded: nobody works
+// markFailed records as failed what was left pending, so that it can be upgraded: nobody works
 // on it any more.
-func (o *operation) giveUp(r *releasev1.Release) error {
+func (o *operation) markFailed(r *releasev1.Release) error {
 	was := r.Info.Status
-	r.SetStatus(releasecommon.StatusFailed, interrupted)
+	r.SetStatus(releasecommon.StatusFailed, interruptedDescription)
 	if err := o.helm.Releases.Update(r); err != nil {
 		return fmt.Errorf("%s: revision %d cannot be recorded as failed: %w", o.subject(), r.Version, err)
 	}
 	return fmt.Errorf("%w: revision %d of %s was %s, and is recorded as failed now: update or delete it", errUnknown, r.Version, o.subject(), was)
 }
 
-// settleUninstall goes on with what was begun: a release that is being uninstalled.
-func (o *operation) settleUninstall(revisions []*releasev1.Release) (*message.Release, error) {
+// recoverUninstall goes on with what was begun: a release that is being uninstalled.
+func (o *operation) recoverUninstall(revisions []*releasev1.Release) (*message.Release, error) {
 	switch {
 	case len(revisions) == 0:
-		return &message.Release{Name: o.request.Name, Namespace: o.request.Namespace, Status: releasecommon.StatusUninstalled.String(), Absent: true}, nil
+		return &message.Release{Name: o.request.Name, Namespace: o.request.Namespace, Status: releasecommon.StatusUninstalled.String(), Removed: true}, nil
 	case revisions[0].Info.Status == releasecommon.StatusUninstalling || revisions[0].Info.Status == releasecommon.StatusUninstalled:
 		return o.remove()
 	default:

@@ -20,19 +20,19 @@ import (
 	"github.com/spokelet/spokelet/agent/helm/message"
 )
 
-// maxRecord bounds a record of Helm, unpacked, in bytes. A Secret has 1 MiB at most.
-const maxRecord = 16 << 20
+// maxRecordSize bounds a record of Helm, unpacked, in bytes. A Secret has 1 MiB at most.
+const maxRecordSize = 16 << 20
 
 // errRecord is said of the release.
 var errRecord = errors.New("record of a release cannot be read")
 
-// record is what is read of a record of Helm.
-type record struct {
+// helmRecord is what is read of a record of Helm.
+type helmRecord struct {
 	Info struct {
-		FirstDeployed moment `json:"first_deployed"`
-		LastDeployed  moment `json:"last_deployed"`
-		Description   string `json:"description"`
-		Status        string `json:"status"`
+		FirstDeployed lenientTime `json:"first_deployed"`
+		LastDeployed  lenientTime `json:"last_deployed"`
+		Description   string      `json:"description"`
+		Status        string      `json:"status"`
 	} `json:"info"`
 	Chart struct {
 		Metadata struct {
@@ -45,10 +45,10 @@ type record struct {
 
 // manifest is what was rendered.
 type manifest struct {
-	// most is how much is read of it, in bytes of JSON; nothing where it is masked.
-	most  int
-	text  string
-	there bool
+	// limit is how much is read of it, in bytes of JSON; nothing where it is masked.
+	limit   int
+	text    string
+	present bool
 }
 
 // UnmarshalJSON reads a manifest that is to be shown, and notes any other.
@@ -56,19 +56,19 @@ func (m *manifest) UnmarshalJSON(raw []byte) error {
 	if raw[0] != '"' {
 		return nil
 	}
-	m.text, m.there = "", len(raw) > len(`""`)
-	if len(raw) > m.most {
+	m.text, m.present = "", len(raw) > len(`""`)
+	if len(raw) > m.limit {
 		return nil
 	}
 	return json.Unmarshal(raw, &m.text)
 }
 
-// shown is what is shown of it.
-func (m *manifest) shown() string {
+// display is what is shown of it.
+func (m *manifest) display() string {
 	switch {
-	case !m.there:
+	case !m.present:
 		return ""
-	case m.most == 0:
+	case m.limit == 0:
 		return message.Masked
 	case m.text == "":
 		return message.Omitted
@@ -77,11 +77,11 @@ func (m *manifest) shown() string {
 	}
 }
 
-// moment is a time, or a text that is none.
-type moment struct{ metav1.Time }
+// lenientTime is a time, or a text that is none.
+type lenientTime struct{ metav1.Time }
 
 // UnmarshalJSON takes anything: Helm has written "" for no time.
-func (m *moment) UnmarshalJSON(raw []byte) error {
+func (m *lenientTime) UnmarshalJSON(raw []byte) error {
 	var t time.Time
 	if json.Unmarshal(raw, &t) == nil {
 		m.Time = metav1.NewTime(t)
@@ -89,32 +89,32 @@ func (m *moment) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// readRecord reads the record in a Secret: base64 of JSON, packed unless it is old. Of a
+// decodeRecord reads the record in a Secret: base64 of JSON, packed unless it is old. Of a
 // manifest it reads most bytes of JSON; a longer one is there, without its text.
-func readRecord(obj *unstructured.Unstructured, most int) (record, error) {
+func decodeRecord(obj *unstructured.Unstructured, most int) (helmRecord, error) {
 	data, _, _ := unstructured.NestedString(obj.Object, "data", "release")
-	raw, err := unpack(data)
+	raw, err := decompress(data)
 	if err != nil {
-		return record{}, errRecord
+		return helmRecord{}, errRecord
 	}
-	r := record{Manifest: manifest{most: most}}
+	r := helmRecord{Manifest: manifest{limit: most}}
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return record{}, errRecord
+		return helmRecord{}, errRecord
 	}
 	return r, nil
 }
 
-// unpack reads a record twice, so that memory is taken once, and for what it is.
-func unpack(data string) ([]byte, error) {
-	r, err := unpacked(data)
+// decompress reads a record twice, so that memory is taken once, and for what it is.
+func decompress(data string) ([]byte, error) {
+	r, err := newRecordReader(data)
 	if err != nil {
 		return nil, err
 	}
-	size, err := io.Copy(io.Discard, io.LimitReader(r, maxRecord+1))
-	if err != nil || size > maxRecord {
+	size, err := io.Copy(io.Discard, io.LimitReader(r, maxRecordSize+1))
+	if err != nil || size > maxRecordSize {
 		return nil, errors.Join(errRecord, err)
 	}
-	if r, err = unpacked(data); err != nil {
+	if r, err = newRecordReader(data); err != nil {
 		return nil, err
 	}
 	raw := make([]byte, size)
@@ -122,9 +122,9 @@ func unpack(data string) ([]byte, error) {
 	return raw, err
 }
 
-// unpacked is a record without what it is packed in. The data of every Secret is base64,
+// newRecordReader is a record without what it is packed in. The data of every Secret is base64,
 // and Helm's is base64 itself.
-func unpacked(data string) (io.Reader, error) {
+func newRecordReader(data string) (io.Reader, error) {
 	twice := base64.NewDecoder(base64.StdEncoding, strings.NewReader(data))
 	r := bufio.NewReader(base64.NewDecoder(base64.StdEncoding, twice))
 	magic := []byte{0x1f, 0x8b, 0x08}

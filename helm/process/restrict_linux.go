@@ -11,18 +11,18 @@ import (
 	"github.com/landlock-lsm/go-landlock/landlock"
 )
 
-// readable is what a client of HTTPS reads, and what the functions of templates do.
-var readable = []string{
+// readablePaths is what a client of HTTPS reads, and what the functions of templates do.
+var readablePaths = []string{
 	"/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/certs", "/etc/ca-certificates",
 	"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/dev/null", "/dev/urandom",
 	"/usr/share/zoneinfo", "/etc/localtime",
 }
 
-// confine gives up all files but some, and all other processes. A kernel without Landlock
+// restrictProcess gives up all files but some, and all other processes. A kernel without Landlock
 // does nothing of that, and one before 6.12 lets signals through.
-func confine() error {
+func restrictProcess() error {
 	var dirs, files []string
-	for _, path := range append(authorities(), readable...) {
+	for _, path := range append(certificatePaths(), readablePaths...) {
 		if isDir(path) {
 			dirs = append(dirs, path)
 		} else {
@@ -41,8 +41,8 @@ func confine() error {
 	return nil
 }
 
-// authorities are where crypto/x509 reads certificate authorities if it is told to.
-func authorities() []string {
+// certificatePaths are where crypto/x509 reads certificate authorities if it is told to.
+func certificatePaths() []string {
 	var paths []string
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		paths = append(paths, file)

@@ -31,7 +31,7 @@ const maxNotServed = 10
 
 // Build makes objects of a manifest. Of those whose API version is not served it says which
 // one serves their kind, where Helm names the first object alone.
-func (f *followed) Build(manifest io.Reader, validate bool) (kube.ResourceList, error) {
+func (f *reportingClient) Build(manifest io.Reader, validate bool) (kube.ResourceList, error) {
 	raw, err := io.ReadAll(manifest)
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
@@ -44,14 +44,14 @@ func (f *followed) Build(manifest io.Reader, validate bool) (kube.ResourceList, 
 	if other != nil {
 		return nil, other
 	}
-	if found := notServed(mapper, raw); len(found) > 0 {
-		err = fmt.Errorf("%w %s", errNotServed, listed(found))
+	if found := findNotServed(mapper, raw); len(found) > 0 {
+		err = fmt.Errorf("%w %s", errNotServed, joinLimited(found))
 	}
-	f.refused = []error{err} // before a deletion Helm does not tell that either
+	f.deleteErrors = []error{err} // before a deletion Helm does not tell that either
 	return nil, err
 }
 
-func listed(objects []string) string {
+func joinLimited(objects []string) string {
 	text := strings.Join(objects[:min(len(objects), maxNotServed)], ", ")
 	if more := len(objects) - maxNotServed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
@@ -59,8 +59,8 @@ func listed(objects []string) string {
 	return text
 }
 
-// notServed describes the objects of a manifest whose API version is not served.
-func notServed(mapper meta.RESTMapper, manifest []byte) []string {
+// findNotServed describes the objects of a manifest whose API version is not served.
+func findNotServed(mapper meta.RESTMapper, manifest []byte) []string {
 	var found []string
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifest)))
 	for {
@@ -74,14 +74,14 @@ func notServed(mapper meta.RESTMapper, manifest []byte) []string {
 		}
 		was := object.GroupVersionKind()
 		if _, err := mapper.RESTMapping(was.GroupKind(), was.Version); meta.IsNoMatchError(err) {
-			found = append(found, fmt.Sprintf("%s %s (%s: %s)", was.Kind, object.GetName(), was.GroupVersion(), advice(mapper, was)))
+			found = append(found, fmt.Sprintf("%s %s (%s: %s)", was.Kind, object.GetName(), was.GroupVersion(), suggestVersion(mapper, was)))
 		}
 	}
 }
 
-// advice says which version serves a kind.
-func advice(mapper meta.RESTMapper, was schema.GroupVersionKind) string {
-	for _, group := range groupsOf(was) {
+// suggestVersion says which version serves a kind.
+func suggestVersion(mapper meta.RESTMapper, was schema.GroupVersionKind) string {
+	for _, group := range candidateGroups(was) {
 		if m, err := mapper.RESTMapping(schema.GroupKind{Group: group, Kind: was.Kind}); err == nil {
 			return "use " + m.GroupVersionKind.GroupVersion().String()
 		}
@@ -89,9 +89,9 @@ func advice(mapper meta.RESTMapper, was schema.GroupVersionKind) string {
 	return "no version of the kind is served"
 }
 
-// groupsOf are the group of a kind, and those that a kind of Kubernetes itself has moved to.
+// candidateGroups are the group of a kind, and those that a kind of Kubernetes itself has moved to.
 // A kind of the same name in a group of somebody else's is another one.
-func groupsOf(was schema.GroupVersionKind) []string {
+func candidateGroups(was schema.GroupVersionKind) []string {
 	groups := []string{was.Group}
 	if !scheme.Scheme.Recognizes(was) {
 		return groups

@@ -29,23 +29,23 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// gate passes the requests of one process on.
-type gate struct {
+// clusterProxy passes the requests of one process on.
+type clusterProxy struct {
 	proxy *httputil.ReverseProxy
 	// ctx is that of the request for which the process runs.
-	ctx   context.Context //nolint:containedctx // the gate lives as long
-	begin func(context.Context) error
+	ctx          context.Context //nolint:containedctx // the gate lives as long
+	beforeChange func(context.Context) error
 
 	mu     sync.Mutex
-	asked  bool  // guarded by mu
+	begun  bool  // guarded by mu
 	closed bool  // guarded by mu
 	err    error // guarded by mu: what begin said
 }
 
-var errGateClosed = errors.New("the process of helm has ended")
+var errProxyClosed = errors.New("the process of helm has ended")
 
-// newGate reaches the cluster as a requester. The error is the door's refusal.
-func (r *Runner) newGate(ctx context.Context, by wire.Requester, begin func(context.Context) error) (*gate, error) {
+// newClusterProxy reaches the cluster as a requester. The error is the door's refusal.
+func (r *Runner) newClusterProxy(ctx context.Context, by wire.Requester, begin func(context.Context) error) (*clusterProxy, error) {
 	config, err := r.cfg.Door.Config(by)
 	if err != nil {
 		return nil, &RefusedError{cause: err}
@@ -63,51 +63,51 @@ func (r *Runner) newGate(ctx context.Context, by wire.Requester, begin func(cont
 		return nil, fmt.Errorf("way to the cluster: %w", err)
 	}
 	errors := slog.NewLogLogger(logr.ToSlogHandler(r.cfg.Logger), slog.LevelDebug)
-	return &gate{ctx: ctx, begin: begin, proxy: &httputil.ReverseProxy{
+	return &clusterProxy{ctx: ctx, beforeChange: begin, proxy: &httputil.ReverseProxy{
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(base) },
 		Transport:     transport,
 		FlushInterval: -1, // a watch's events are passed on as they come
 		ErrorLog:      errors,
-		ErrorHandler:  unreachable,
+		ErrorHandler:  writeUnavailable,
 	}}, nil
 }
 
 // ServeHTTP passes a request on. The first one that may change something waits for begin,
 // and is not passed on if that fails.
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (g *clusterProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		if err := g.open(); err != nil {
-			unreachable(w, r, err)
+		if err := g.allowChange(); err != nil {
+			writeUnavailable(w, r, err)
 			return
 		}
 	}
 	g.proxy.ServeHTTP(w, r)
 }
 
-// open calls begin, once, and never after the gate was closed.
-func (g *gate) open() error {
+// allowChange calls begin, once, and never after the gate was closed.
+func (g *clusterProxy) allowChange() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return errGateClosed
+		return errProxyClosed
 	}
-	if !g.asked {
-		g.asked, g.err = true, g.begin(g.ctx)
+	if !g.begun {
+		g.begun, g.err = true, g.beforeChange(g.ctx)
 	}
 	return g.err
 }
 
 // close lets nothing through any more that may change something, and returns what begin
 // said. A process that has ended may have left a request that was not read yet.
-func (g *gate) close() error {
+func (g *clusterProxy) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 	return g.err
 }
 
-// unreachable answers for an API server that does not.
-func unreachable(w http.ResponseWriter, r *http.Request, err error) {
+// writeUnavailable answers for an API server that does not.
+func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // nobody waits for an answer
 	}
@@ -130,7 +130,7 @@ func serve(conn net.Conn, handler http.Handler, patience time.Duration, log logr
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelDebug),
 	}
 	server.Protocols.SetUnencryptedHTTP2(true)
-	listener := &single{conns: make(chan net.Conn, 1), closed: make(chan struct{}), addr: conn.LocalAddr()}
+	listener := &singleListener{conns: make(chan net.Conn, 1), closed: make(chan struct{}), addr: conn.LocalAddr()}
 	listener.conns <- conn
 	served := make(chan struct{})
 	go func() {
@@ -144,31 +144,31 @@ func serve(conn net.Conn, handler http.Handler, patience time.Duration, log logr
 	}
 }
 
-// single is a listener of one connection.
-type single struct {
+// singleListener is a listener of one connection.
+type singleListener struct {
 	conns  chan net.Conn
 	once   sync.Once
 	closed chan struct{}
 	addr   net.Addr
 }
 
-var errClosed = errors.New("there is no other connection")
+var errListenerClosed = errors.New("there is no other connection")
 
 // Accept implements net.Listener.
-func (s *single) Accept() (net.Conn, error) {
+func (s *singleListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-s.conns:
 		return conn, nil
 	case <-s.closed:
-		return nil, errClosed
+		return nil, errListenerClosed
 	}
 }
 
 // Close implements net.Listener.
-func (s *single) Close() error {
+func (s *singleListener) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (s *single) Addr() net.Addr { return s.addr }
+func (s *singleListener) Addr() net.Addr { return s.addr }

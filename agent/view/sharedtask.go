@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// demand runs something for as long as at least one view needs it.
-type demand struct {
-	run     func(context.Context)
-	running *sync.WaitGroup
+// sharedTask runs something for as long as at least one view needs it.
+type sharedTask struct {
+	run        func(context.Context)
+	goroutines *sync.WaitGroup
 	// ctx ends what runs at the latest. It is set before the first user.
 	ctx context.Context
 
@@ -21,7 +21,7 @@ type demand struct {
 }
 
 // acquire adds a user. The caller makes sure that running is not being waited for yet.
-func (d *demand) acquire() {
+func (d *sharedTask) acquire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.users++
@@ -30,11 +30,11 @@ func (d *demand) acquire() {
 	}
 	ctx, cancel := context.WithCancel(d.ctx)
 	d.cancel = cancel
-	d.running.Go(func() { d.run(ctx) })
+	d.goroutines.Go(func() { d.run(ctx) })
 }
 
 // release removes a user. It does not wait for the end of what ran for the last one.
-func (d *demand) release() {
+func (d *sharedTask) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.users--

@@ -22,10 +22,10 @@ func (r *rig) addEntry(name, text string) {
 	r.server.put(entriesPath+"/"+name, map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{
-			"name": name, "namespace": agentNamespace, "labels": map[string]any{labelLedger: ledgerActions},
+			"name": name, "namespace": agentNamespace, "labels": map[string]any{labelLog: logActions},
 			"creationTimestamp": time.Now().UTC().Format(time.RFC3339),
 		},
-		"data": map[string]any{entryField: text},
+		"data": map[string]any{entryKey: text},
 	})
 }
 
@@ -45,14 +45,14 @@ func (r *rig) entries() (n int) {
 	return n
 }
 
-func TestAnEntryGoesAWeekAfterItsEnd(t *testing.T) {
+func TestEntryExpiresWeekAfterEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		first := r.start(t, nil)
 		first.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		synctest.Wait()
 		first.actions.Delete(actionKey)
-		time.Sleep(keepFor)
+		time.Sleep(retention)
 		second := version(t, action(wire.VerbCreate, settingsTemplate), 2)
 		first.send(t, second)
 		synctest.Wait()
@@ -66,7 +66,7 @@ func TestAnEntryGoesAWeekAfterItsEnd(t *testing.T) {
 			t.Errorf("%d entries, want that the first is gone", r.entries())
 		}
 		first.stop()
-		time.Sleep(keepFor)
+		time.Sleep(retention)
 		next := r.start(t, nil)
 		next.send(t)
 		synctest.Wait()
@@ -77,7 +77,7 @@ func TestAnEntryGoesAWeekAfterItsEnd(t *testing.T) {
 }
 
 // A cluster that was away for more than a week gets its actions again.
-func TestAnEntryStaysWhileItsActionIsWanted(t *testing.T) {
+func TestEntryOfWantedActionStays(t *testing.T) {
 	for _, crash := range []*fault{unrecorded(), atOutcome()} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig()
@@ -86,7 +86,7 @@ func TestAnEntryStaysWhileItsActionIsWanted(t *testing.T) {
 			first.send(t, version(t, action(wire.VerbUpdate, settingsTemplate), 1))
 			synctest.Wait()
 			first.stop()
-			time.Sleep(2 * keepFor)
+			time.Sleep(2 * retention)
 			next := r.start(t, nil)
 			synctest.Wait()
 			next.send(t, version(t, action(wire.VerbUpdate, settingsTemplate), 1))
@@ -102,13 +102,13 @@ func TestAnEntryStaysWhileItsActionIsWanted(t *testing.T) {
 	}
 }
 
-func TestWhatHasNoEndGoesAWeekAfterItsStart(t *testing.T) {
+func TestUnfinishedEntryExpiresWeekAfterStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.addEntry("action-a-1", fmt.Sprintf(`{"started":%q}`, time.Now().UTC().Format(time.RFC3339)))
 		r.addEntry("action-b-1", "no JSON")
 		r.server.put(entriesPath+"/other", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "other"}})
-		time.Sleep(keepFor + time.Second)
+		time.Sleep(retention + time.Second)
 		p := r.start(t, nil)
 		p.send(t)
 		synctest.Wait()
@@ -118,47 +118,47 @@ func TestWhatHasNoEndGoesAWeekAfterItsStart(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeReadIsAnUnknownOutcome(t *testing.T) {
+func TestUnreadableEntryIsUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.addEntry("action-"+actionUID+"-1", "no JSON")
 		p := r.start(t, nil)
 		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		synctest.Wait()
-		if got := causeOf(p.result(t)); got != wire.CauseUnknown || r.server.object(settingsPath) != nil {
+		if got := causeIn(p.result(t)); got != wire.CauseUnknown || r.server.object(settingsPath) != nil {
 			t.Errorf("cause %q, and the object is %v", got, r.server.object(settingsPath))
 		}
 	})
 }
 
-func TestTheOldestOfTooManyGo(t *testing.T) {
+func TestOldestEntriesAreRemovedBeyondLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		now := time.Now()
-		for i := range keepMost + 3 {
+		for i := range maxEntries + 3 {
 			r.addEntry(fmt.Sprintf("action-u%05d-1", i), endedAt(now.Add(time.Duration(-i)*time.Second)))
 		}
 		p := r.start(t, nil)
 		p.send(t)
 		synctest.Wait()
-		if r.entries() != keepMost {
-			t.Errorf("%d entries, want %d", r.entries(), keepMost)
+		if r.entries() != maxEntries {
+			t.Errorf("%d entries, want %d", r.entries(), maxEntries)
 		}
-		if r.server.object(entriesPath+"/action-u00000-1") == nil || r.server.object(fmt.Sprintf("%s/action-u%05d-1", entriesPath, keepMost+2)) != nil {
+		if r.server.object(entriesPath+"/action-u00000-1") == nil || r.server.object(fmt.Sprintf("%s/action-u%05d-1", entriesPath, maxEntries+2)) != nil {
 			t.Error("it was not the oldest that went")
 		}
 		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		synctest.Wait()
-		if r.entries() != keepMost {
-			t.Errorf("%d entries after one more, want %d", r.entries(), keepMost)
+		if r.entries() != maxEntries {
+			t.Errorf("%d entries after one more, want %d", r.entries(), maxEntries)
 		}
 	})
 }
 
-func TestAnActionThatEndsBeforeTheEntriesAreReadCountsOnce(t *testing.T) {
+func TestEntryThatEndsBeforeLoadCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		for i := range keepMost - 1 {
+		for i := range maxEntries - 1 {
 			r.addEntry(fmt.Sprintf("action-u%05d-1", i), endedAt(time.Now()))
 		}
 		p := r.start(t, nil)
@@ -168,16 +168,16 @@ func TestAnActionThatEndsBeforeTheEntriesAreReadCountsOnce(t *testing.T) {
 		synctest.Wait()
 		p.send(t)
 		synctest.Wait()
-		if r.entries() != keepMost {
-			t.Errorf("%d entries, want all %d", r.entries(), keepMost)
+		if r.entries() != maxEntries {
+			t.Errorf("%d entries, want all %d", r.entries(), maxEntries)
 		}
 	})
 }
 
-func TestNothingGoesBeforeTheHubHasSentWhatItWants(t *testing.T) {
+func TestNoEntryIsRemovedBeforeSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		r.addEntry("action-a-1", endedAt(time.Now().Add(-2*keepFor)))
+		r.addEntry("action-a-1", endedAt(time.Now().Add(-2*retention)))
 		p := r.start(t, nil)
 		if err := p.actions.Put(version(t, action(wire.VerbCreate, settingsTemplate), 1)); err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func TestNothingGoesBeforeTheHubHasSentWhatItWants(t *testing.T) {
 	})
 }
 
-func TestACollectionThatFailsGoesOnWithTheNextAction(t *testing.T) {
+func TestFailedCollectionIsRetriedWithNextAction(t *testing.T) {
 	cases := map[string]struct{ method, path string }{
 		"the entries are not read":   {"GET", entriesPath},
 		"an entry cannot be removed": {"DELETE", entriesPath + "/action-a-1"},
@@ -203,7 +203,7 @@ func TestACollectionThatFailsGoesOnWithTheNextAction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig()
-				r.addEntry("action-a-1", endedAt(time.Now().Add(-2*keepFor)))
+				r.addEntry("action-a-1", endedAt(time.Now().Add(-2*retention)))
 				r.server.refuse = refuseOnce(tc.method, tc.path, 500, metav1.StatusReasonInternalError)
 				p := r.start(t, nil)
 				p.send(t)
@@ -221,7 +221,7 @@ func TestACollectionThatFailsGoesOnWithTheNextAction(t *testing.T) {
 	}
 }
 
-func TestAnActionThatIsWithdrawnBeforeItsEndLeavesNothing(t *testing.T) {
+func TestActionDeletedBeforeEndLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		r.server.put(settingsPath, settings(nil))
@@ -237,7 +237,7 @@ func TestAnActionThatIsWithdrawnBeforeItsEndLeavesNothing(t *testing.T) {
 		p.send(t, version(t, action(wire.VerbUpdate, settingsTemplate), 1))
 		time.Sleep(time.Minute)
 		p.actions.Delete(actionKey)
-		time.Sleep(keepFor)
+		time.Sleep(retention)
 		another := version(t, action(wire.VerbCreate, widgetTemplate), 1)
 		another.UID = "another"
 		p.send(t, another)
@@ -245,16 +245,16 @@ func TestAnActionThatIsWithdrawnBeforeItsEndLeavesNothing(t *testing.T) {
 		if r.server.object(entryPath(1)) != nil || r.entries() != 1 {
 			t.Errorf("%d entries, want that of the other action", r.entries())
 		}
-		if n := len(p.engine.ledger.open); n != 0 {
+		if n := len(p.engine.log.open); n != 0 {
 			t.Errorf("%d actions count as under way", n)
 		}
 	})
 }
 
-func TestAnEntryThatIsWantedAgainMeanwhileStays(t *testing.T) {
+func TestEntryWantedAgainStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		ended := time.Now().Add(-2 * keepFor)
+		ended := time.Now().Add(-2 * retention)
 		r.addEntry("action-a-1", endedAt(ended))
 		r.addEntry("action-"+actionUID+"-1", endedAt(ended.Add(time.Second)))
 		entered, release := make(chan struct{}), make(chan struct{})

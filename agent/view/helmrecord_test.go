@@ -55,10 +55,10 @@ func secretOf(namespace, name string, data any) *unstructured.Unstructured {
 	}}
 }
 
-// shownOf is what a view shows of a Secret.
+// redact is what a view shows of a Secret.
 func shownOf(t *testing.T, obj *unstructured.Unstructured, spec wire.View) v1alpha1.HelmReleaseSpec {
 	t.Helper()
-	s := &sink{view: &view{engine: newEngine(t, newServer()), spec: spec}}
+	s := &viewSink{view: &view{engine: newEngine(t, newServer()), spec: spec}}
 	raw, err := s.encodeRelease(obj, revision{namespace: "shop", release: "web", number: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func shownOf(t *testing.T, obj *unstructured.Unstructured, spec wire.View) v1alp
 	return got.Spec
 }
 
-func TestARecordThatCannotBeReadIsShownByItsNames(t *testing.T) {
+func TestUnreadableRecordIsShownByName(t *testing.T) {
 	whole := packed(t, `{"info":{"description":"Install complete"}}`)
 	tests := map[string]struct {
 		reason string
@@ -90,8 +90,8 @@ func TestARecordThatCannotBeReadIsShownByItsNames(t *testing.T) {
 		"JSON and more":      {reason: "Helm would not read it", data: packed(t, "{}{}")},
 		"a list":             {reason: "Helm would not read it", data: packed(t, "[]")},
 		"types of another":   {reason: "a later Helm may write them", data: packed(t, `{"info":{"status":1}}`)},
-		"a bomb":             {reason: "it is not unpacked", data: packed(t, `{"manifest":"`+strings.Repeat("a", 2*maxRecord)+`"}`)},
-		"a little too large": {reason: "the bound is one", data: packed(t, `{"manifest":"`+strings.Repeat("a", maxRecord)+`"}`)},
+		"a bomb":             {reason: "it is not unpacked", data: packed(t, `{"manifest":"`+strings.Repeat("a", 2*maxRecordSize)+`"}`)},
+		"a little too large": {reason: "the bound is one", data: packed(t, `{"manifest":"`+strings.Repeat("a", maxRecordSize)+`"}`)},
 	}
 	want := v1alpha1.HelmReleaseSpec{
 		ReleaseName: "web", Namespace: "shop", Version: 1, Status: "deployed", Description: "record of a release cannot be read",
@@ -106,7 +106,7 @@ func TestARecordThatCannotBeReadIsShownByItsNames(t *testing.T) {
 	}
 }
 
-func TestARecordIsReadAsItIs(t *testing.T) {
+func TestDecodeRecord(t *testing.T) {
 	const maxBytes = 512 << 10
 	named := v1alpha1.HelmReleaseSpec{ReleaseName: "web", Namespace: "shop", Version: 1}
 	with := func(change func(*v1alpha1.HelmReleaseSpec)) v1alpha1.HelmReleaseSpec {
@@ -137,8 +137,8 @@ func TestARecordIsReadAsItIs(t *testing.T) {
 		"long words": {
 			reason: "whoever may write Secrets writes them", data: packed(t, `{"info":{"status":"`+large+`","description":"`+strings.Repeat("ä", maxBytes)+`"},"chart":{"metadata":{"name":"`+large+`","version":"`+large+`"}}}`),
 			want: with(func(s *v1alpha1.HelmReleaseSpec) {
-				word := large[:maxWord-3] + "..."
-				s.Status, s.ChartName, s.ChartVersion, s.Description = word, word, word, strings.Repeat("ä", (maxText-3)/2)+"..."
+				word := large[:maxName-3] + "..."
+				s.Status, s.ChartName, s.ChartVersion, s.Description = word, word, word, strings.Repeat("ä", (maxDescription-3)/2)+"..."
 			}),
 		},
 	}
@@ -152,11 +152,11 @@ func TestARecordIsReadAsItIs(t *testing.T) {
 	}
 }
 
-func TestABombIsCountedAndNotHeld(t *testing.T) {
-	data := packed(t, strings.Repeat(" ", 2*maxRecord))
+func TestDecompressBoundsMemory(t *testing.T) {
+	data := packed(t, strings.Repeat(" ", 2*maxRecordSize))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := unpack(data)
+	_, err := decompress(data)
 	runtime.ReadMemStats(&after)
 	if taken := after.TotalAlloc - before.TotalAlloc; err == nil || taken > 1<<20 {
 		t.Errorf("%d bytes are taken: %v", taken, err)
@@ -167,7 +167,7 @@ func TestABombIsCountedAndNotHeld(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte, most int) {
 		most = min(max(most, 0), 1<<10)
-		got, err := readRecord(secretOf("shop", "a", twice(string(raw))), most)
+		got, err := decodeRecord(secretOf("shop", "a", twice(string(raw))), most)
 		if len(got.Manifest.text) > most {
 			t.Errorf("%d bytes of a manifest, want %d at most", len(got.Manifest.text), most)
 		}
@@ -196,8 +196,8 @@ func FuzzRecord(f *testing.F) {
 		if got.Info.Status != want.Info.Status || got.Manifest.text != "" && got.Manifest.text != want.Manifest {
 			t.Errorf("%+v, Helm reads %+v", got, want)
 		}
-		if got.Manifest.there != (want.Manifest != "") {
-			t.Errorf("a manifest is there: %t, Helm reads %q", got.Manifest.there, want.Manifest)
+		if got.Manifest.present != (want.Manifest != "") {
+			t.Errorf("a manifest is there: %t, Helm reads %q", got.Manifest.present, want.Manifest)
 		}
 	})
 }

@@ -19,11 +19,11 @@ import (
 )
 
 // A process that dies may leave a request on its way, of which nobody would know.
-func TestNothingIsChangedAfterTheProcessHasEnded(t *testing.T) {
+func TestProxyRefusesChangesAfterProcessEnds(t *testing.T) {
 	c := newCluster(t)
 	r := newRun(t, c, "works", nil)
 	begun := 0
-	g, err := r.runner.newGate(t.Context(), wire.Requester{User: "alice"}, func(context.Context) error { begun++; return nil })
+	g, err := r.runner.newClusterProxy(t.Context(), wire.Requester{User: "alice"}, func(context.Context) error { begun++; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +38,14 @@ func TestNothingIsChangedAfterTheProcessHasEnded(t *testing.T) {
 }
 
 // A busy machine takes its time to start a process, which says nothing until then.
-func TestAProcessThatStartsLateReachesTheCluster(t *testing.T) {
+func TestSlowProcessReachesCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-		stop := serve(ours, ok, grace, logr.Discard())
+		stop := serve(ours, ok, extraTime, logr.Discard())
 		defer stop()
-		time.Sleep(grace - time.Second)
-		client, err := over(theirs).NewClientConn(t.Context(), "http", "cluster:80")
+		time.Sleep(extraTime - time.Second)
+		client, err := exceedMemory(theirs).NewClientConn(t.Context(), "http", "cluster:80")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,10 +13,10 @@ import (
 // maxFiles is how many files and connections a process may have open.
 const maxFiles = 256
 
-// limit bounds a process that has not read its request yet. Memory is what setrlimit(2)
+// setLimits bounds a process that has not read its request yet. Memory is what setrlimit(2)
 // calls data: all that is private and can be written, the heap and the stacks of a program
 // in Go.
-func limit(pid int, memory int64) error {
+func setLimits(pid int, memory int64) error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_DATA: uint64(memory), unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, //nolint:gosec // validated
 	} {

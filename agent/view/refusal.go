@@ -19,31 +19,31 @@ import (
 )
 
 var (
-	// errSecrets has the message that ManagedClusterView documents.
-	errSecrets = errors.New("viewing secrets is not allowed")
+	// errSecretsRefused has the message that ManagedClusterView documents.
+	errSecretsRefused = errors.New("viewing secrets is not allowed")
 	// errLimit: the views of the hub hold all that they may.
 	errLimit = errors.New("the answers of all views take more memory than they may")
 	// errTarget: a target names no objects.
 	errTarget = errors.New("invalid target")
-	// errUnreadable: the API server sent what is neither an object nor a row.
-	errUnreadable = errors.New("answer of the API server cannot be read")
+	// errUnexpectedObject: the API server sent what is neither an object nor a row.
+	errUnexpectedObject = errors.New("answer of the API server cannot be read")
 )
 
-// deniedError is what the kube door says of a requester.
-type deniedError struct{ error }
+// accessError is what the kube door says of a requester.
+type accessError struct{ error }
 
 // Unwrap returns the door's error.
-func (e deniedError) Unwrap() error { return e.error }
+func (e accessError) Unwrap() error { return e.error }
 
 // refusalOf is the answer to a view that failed. It is nil for what is no answer, such as
 // an API server that cannot be reached: then the last answer stands.
 func refusalOf(err error) *wire.Refusal {
 	var status apierrors.APIStatus
-	var denied deniedError
+	var denied accessError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errSecrets), errors.As(err, &denied):
+	case errors.Is(err, errSecretsRefused), errors.As(err, &denied):
 		return wire.Refuse(wire.CauseRequest, metav1.StatusReasonForbidden, err.Error())
 	case errors.Is(err, errLimit):
 		return wire.Refuse(wire.CauseLimit, metav1.StatusReasonTooManyRequests, err.Error())
@@ -51,18 +51,18 @@ func refusalOf(err error) *wire.Refusal {
 		return wire.Refuse(wire.CauseTarget, metav1.StatusReasonNotFound, err.Error())
 	case errors.Is(err, mapping.ErrAmbiguous), errors.Is(err, errTarget):
 		return wire.Refuse(wire.CauseTarget, metav1.StatusReasonInvalid, err.Error())
-	case errors.Is(err, errUnreadable):
+	case errors.Is(err, errUnexpectedObject):
 		return wire.Refuse(wire.CauseRequest, metav1.StatusReasonNotAcceptable, err.Error())
-	case errors.As(err, &status) && isAnswer(status.Status().Code):
+	case errors.As(err, &status) && isFinal(status.Status().Code):
 		return wire.Refuse(wire.CauseRequest, status.Status().Reason, status.Status().Message)
 	default:
 		return nil
 	}
 }
 
-// isAnswer reports whether a status of the API server is about the request. The others
+// isFinal reports whether a status of the API server is about the request. The others
 // pass: the server is busy or failed, or the version to resume from is too old.
-func isAnswer(code int32) bool {
+func isFinal(code int32) bool {
 	switch code {
 	case http.StatusRequestTimeout, http.StatusGone, http.StatusTooManyRequests:
 		return false
@@ -71,20 +71,20 @@ func isAnswer(code int32) bool {
 	}
 }
 
-// notServed is the error of a watch whose resource is defined no longer.
-func notServed(m *meta.RESTMapping) error {
+// notServedError is the error of a watch whose resource is defined no longer.
+func notServedError(m *meta.RESTMapping) error {
 	return fmt.Errorf("resource %q: %w", m.Resource.GroupResource().String(), mapping.ErrNoMatch)
 }
 
-// refused is the body of an answer without result.
-func refused(r *wire.Refusal) []byte {
+// encodeRefusal is the body of an answer without result.
+func encodeRefusal(r *wire.Refusal) []byte {
 	body, _ := json.Marshal(wire.ViewResult{Refusal: r}) //nolint:errchkjson // three strings have JSON
 	return body
 }
 
-// namesSecrets reports whether a target names Secrets in one of the usual ways, before
+// targetsSecrets reports whether a target names Secrets in one of the usual ways, before
 // the cluster is asked what it means there.
-func namesSecrets(t wire.Target) bool {
+func targetsSecrets(t wire.Target) bool {
 	if t.Group != "" {
 		return false
 	}

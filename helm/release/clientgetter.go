@@ -16,17 +16,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// cluster is the way to the API server, as Helm wants it: a
+// clientGetter is the way to the API server, as Helm wants it: a
 // genericclioptions.RESTClientGetter.
-type cluster struct {
+type clientGetter struct {
 	config    *rest.Config
 	namespace string
 	cached    func() (discovery.CachedDiscoveryInterface, error)
 	mapper    func() (meta.RESTMapper, error)
 }
 
-func newCluster(config *rest.Config, namespace string) *cluster {
-	c := &cluster{config: config, namespace: namespace}
+func newClientGetter(config *rest.Config, namespace string) *clientGetter {
+	c := &clientGetter{config: config, namespace: namespace}
 	c.cached = sync.OnceValues(func() (discovery.CachedDiscoveryInterface, error) {
 		client, err := discovery.NewDiscoveryClientForConfig(config)
 		if err != nil {
@@ -45,17 +45,19 @@ func newCluster(config *rest.Config, namespace string) *cluster {
 }
 
 // ToRESTConfig returns the configuration of a client.
-func (c *cluster) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(c.config), nil }
+func (c *clientGetter) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(c.config), nil }
 
 // ToDiscoveryClient returns what knows the resources of the cluster.
-func (c *cluster) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) { return c.cached() }
+func (c *clientGetter) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
+	return c.cached()
+}
 
 // ToRESTMapper returns what finds the resource of a kind: the same each time, for Helm
 // resets it when it has made a kind known.
-func (c *cluster) ToRESTMapper() (meta.RESTMapper, error) { return c.mapper() }
+func (c *clientGetter) ToRESTMapper() (meta.RESTMapper, error) { return c.mapper() }
 
 // ToRawKubeConfigLoader returns what knows the namespace.
-func (c *cluster) ToRawKubeConfigLoader() clientcmd.ClientConfig {
+func (c *clientGetter) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{
 		Context: clientcmdapi.Context{Namespace: c.namespace},
 	})
