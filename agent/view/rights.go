@@ -84,7 +84,7 @@ func (r *rightsReviewer) reviewViews(ctx context.Context) {
 	var failure error
 	for _, v := range r.engine.listViews() {
 		c, ok := v.accessRequest()
-		if !ok || !changed[rbacwatch.Everywhere] && !changed[c.namespace] {
+		if !ok || !changed[rbacwatch.AllNamespaces] && !changed[c.namespace] {
 			continue
 		}
 		key := c.key()
