@@ -23,8 +23,8 @@ import (
 const smallObject = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"small","namespace":"bench","uid":"2b9f3c4e-9a0b-4a55-8a0e-1d8a2c8f5a11",` +
 	`"resourceVersion":"512","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"k":"v"}}`
 
-// small is a kube door before an API server with little in it.
-func small(w http.ResponseWriter, r *http.Request) {
+// serveSmallList is a kube door before an API server with little in it.
+func serveSmallList(w http.ResponseWriter, r *http.Request) {
 	answers := map[string]string{
 		"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
 		"/apis":   `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
@@ -48,10 +48,10 @@ func (s tunnelSession) Info() SessionInfo {
 func startBenchmark(b *testing.B) (*liveServer, *http.Client) {
 	b.Helper()
 	hub := tunneltest.NewHub(b, nil)
-	hub.Connect(b, "c1", map[string]http.Handler{tunnel.DoorKube: onlyAlice(small)})
-	s := start(b, &fleet{clusters: map[string]Session{"c1": tunnelSession{hub.Session(b, "c1")}}}, anything, Limits{})
+	hub.Connect(b, "c1", map[string]http.Handler{tunnel.DoorKube: requireAlice(serveSmallList)})
+	s := start(b, &fleet{clusters: map[string]Session{"c1": tunnelSession{hub.Session(b, "c1")}}}, allowAll, Limits{})
 	client := s.frontProxyClient(b, "front-proxy")
-	s.await(b, client, http.StatusOK)
+	s.waitForStatus(b, client, http.StatusOK)
 	return s, client
 }
 

@@ -28,8 +28,8 @@ type resource struct {
 	namespaced bool
 }
 
-// size is what the resource takes in memory, in bytes.
-func (r resource) size() int64 {
+// memorySize is what the resource takes in memory, in bytes.
+func (r resource) memorySize() int64 {
 	const structs, header = 256, 16 // with its place in a slice that grows
 	n := structs + len(r.plural) + len(r.singular) + len(r.kind)
 	for _, name := range r.shortNames {
@@ -55,7 +55,7 @@ func (c *catalog) find(arg resourceArg) (resource, bool) {
 		},
 		func(r resource) bool { return slices.Contains(r.shortNames, arg.name) },
 	} {
-		for _, within := range arg.readings() {
+		for _, within := range arg.groupVersionPredicates() {
 			for _, r := range c.resources {
 				if within(r.gv) && match(r) {
 					return r, true
@@ -66,9 +66,9 @@ func (c *catalog) find(arg resourceArg) (resource, bool) {
 	return resource{}, false
 }
 
-// readings are the group versions that the argument may mean, the most
+// groupVersionPredicates are the group versions that the argument may mean, the most
 // specific first.
-func (a resourceArg) readings() []func(schema.GroupVersion) bool {
+func (a resourceArg) groupVersionPredicates() []func(schema.GroupVersion) bool {
 	if !a.qualified {
 		return []func(schema.GroupVersion) bool{func(schema.GroupVersion) bool { return true }}
 	}
@@ -84,19 +84,19 @@ type catalogs struct {
 
 	mu        sync.Mutex
 	byCluster map[string]*catalog      // guarded by mu
-	turns     map[string]chan struct{} // guarded by mu; full while a cluster's discovery is read
+	locks     map[string]chan struct{} // guarded by mu; full while a cluster's discovery is read
 }
 
 func newCatalogs(memory *quota.Memory) *catalogs {
-	return &catalogs{memory: memory, byCluster: map[string]*catalog{}, turns: map[string]chan struct{}{}}
+	return &catalogs{memory: memory, byCluster: map[string]*catalog{}, locks: map[string]chan struct{}{}}
 }
 
 // get returns the catalog of a session. One that is stale, being the one that
 // the caller already looked in, is read anew. A cluster's discovery is read
 // once at a time, so that it costs what one may cost, however many ask.
 func (c *catalogs) get(ctx context.Context, cluster string, s Session, caller impersonation.Principal, stale *catalog) (*catalog, error) {
-	known, turn := c.known(cluster)
-	if known.serves(s, stale) {
+	known, turn := c.lookup(cluster)
+	if known.isCurrent(s, stale) {
 		return known, nil
 	}
 	select {
@@ -105,22 +105,22 @@ func (c *catalogs) get(ctx context.Context, cluster string, s Session, caller im
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if known, _ = c.known(cluster); known.serves(s, stale) {
+	if known, _ = c.lookup(cluster); known.isCurrent(s, stale) {
 		return known, nil
 	}
-	held := holding{cluster: c.memory.Account(cluster)}
+	held := memoryReservation{clusterAccount: c.memory.Account(cluster)}
 	defer held.close()
-	fresh, err := discover(ctx, cluster, s, caller, held)
+	fresh, err := readCatalog(ctx, cluster, s, caller, held)
 	if err != nil {
 		return nil, err
 	}
-	c.keep(cluster, fresh)
+	c.store(cluster, fresh)
 	return fresh, nil
 }
 
-// keep remembers a catalog. Where all would take too much, the largest is dropped,
+// store remembers a catalog. Where all would take too much, the largest is dropped,
 // which may be the new one, so that no cluster costs others theirs.
-func (c *catalogs) keep(cluster string, fresh *catalog) {
+func (c *catalogs) store(cluster string, fresh *catalog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.byCluster[cluster] = fresh
@@ -140,29 +140,29 @@ func (c *catalogs) keep(cluster string, fresh *catalog) {
 	}
 }
 
-// serves reports whether the catalog is of the session and not the stale one.
-func (c *catalog) serves(s Session, stale *catalog) bool {
+// isCurrent reports whether the catalog is of the session and not the stale one.
+func (c *catalog) isCurrent(s Session, stale *catalog) bool {
 	return c != nil && c.session == s && c != stale
 }
 
-// known returns the catalog of a cluster, if there is one, and the channel to
+// lookup returns the catalog of a cluster, if there is one, and the channel to
 // fill while reading another.
-func (c *catalogs) known(cluster string) (*catalog, chan struct{}) {
+func (c *catalogs) lookup(cluster string) (*catalog, chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	turn := c.turns[cluster]
+	turn := c.locks[cluster]
 	if turn == nil {
 		turn = make(chan struct{}, 1)
-		c.turns[cluster] = turn
+		c.locks[cluster] = turn
 	}
 	return c.byCluster[cluster], turn
 }
 
-// forget drops the catalog of a cluster whose session has changed. Whoever
+// remove drops the catalog of a cluster whose session has changed. Whoever
 // reads its discovery now may be joined by one who does so for the new session.
-func (c *catalogs) forget(cluster string) {
+func (c *catalogs) remove(cluster string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.byCluster, cluster)
-	delete(c.turns, cluster)
+	delete(c.locks, cluster)
 }

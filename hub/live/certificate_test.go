@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-func TestServingCertificateFollowsItsIssuer(t *testing.T) {
+func TestServingCertificateIsRenewedFromIssuer(t *testing.T) {
 	first, firstKey := selfSigned(t, 1)
 	second, secondKey := selfSigned(t, 2)
 	errBoom := errors.New("boom")

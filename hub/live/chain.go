@@ -14,7 +14,7 @@ import (
 	"github.com/spokelet/spokelet/internal/httpproxy"
 )
 
-// chain is what a request goes through before it is answered, from the inside
+// buildHandlerChain is what a request goes through before it is answered, from the inside
 // to the outside: genericserver.DefaultBuildHandlerChain in its order, without
 // what measures and traces its own filters, which for a small request costs
 // more than the filters do, and without what is not configured here (audit
@@ -22,7 +22,7 @@ import (
 //
 // Everything is installed before the listener is served, so that no request
 // can come too early for its path.
-func chain(api http.Handler, c *genericserver.Config) http.Handler {
+func buildHandlerChain(api http.Handler, c *genericserver.Config) http.Handler {
 	h := endpoints.WithAuthorization(api, c.Authorization.Authorizer, c.Serializer)
 	h = filters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)

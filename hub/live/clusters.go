@@ -28,7 +28,7 @@ const (
 )
 
 // clusterStorage serves clusters from the board.
-type clusterStorage struct{ board *board }
+type clusterStorage struct{ store *clusterStore }
 
 var (
 	_ rest.Getter               = &clusterStorage{}
@@ -55,25 +55,25 @@ func (*clusterStorage) GetSingularName() string { return "cluster" }
 
 // Get implements rest.Getter.
 func (s *clusterStorage) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	c, ok := s.board.get(name)
+	c, ok := s.store.get(name)
 	if !ok {
-		return nil, unknownCluster(name)
+		return nil, newClusterNotFound(name)
 	}
 	return c, nil
 }
 
 // List implements rest.Lister. All items come at once, whatever the limit.
 func (s *clusterStorage) List(_ context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
-	match, err := selectionOf(options)
+	match, err := parseSelection(options)
 	if err != nil {
 		return nil, err
 	}
-	return s.board.list(match), nil
+	return s.store.list(match), nil
 }
 
 // Watch implements rest.Watcher.
 func (s *clusterStorage) Watch(_ context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
-	match, err := selectionOf(options)
+	match, err := parseSelection(options)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +87,10 @@ func (s *clusterStorage) Watch(_ context.Context, options *internalversion.ListO
 	// The machinery asks for initial events on behalf of old clients too; they
 	// are told of the end only if they know bookmarks.
 	streamed := options != nil && options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
-	return s.board.watch(match, version, streamed)
+	return s.store.watch(match, version, streamed)
 }
 
-func selectionOf(options *internalversion.ListOptions) (selection, error) {
+func parseSelection(options *internalversion.ListOptions) (selection, error) {
 	match := selection{labels: labels.Everything(), fields: fields.Everything()}
 	if options == nil {
 		return match, nil
@@ -110,7 +110,7 @@ func selectionOf(options *internalversion.ListOptions) (selection, error) {
 	return match, nil
 }
 
-func unknownCluster(name string) error {
+func newClusterNotFound(name string) error {
 	return apierrors.NewNotFound(livev1alpha1.Resource(clustersResource), name)
 }
 

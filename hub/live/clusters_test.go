@@ -15,9 +15,9 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-func TestClustersAreServed(t *testing.T) {
-	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": nil}}
-	s := start(t, f, anything, Limits{})
+func TestServerServesClusters(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve), "c2": nil}}
+	s := start(t, f, allowAll, Limits{})
 	res := s.do(t, http.MethodGet, livePath+"/clusters", "alice", http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}})
 	var table metav1.Table
 	if err := json.NewDecoder(res.Body).Decode(&table); err != nil {
@@ -46,7 +46,7 @@ func TestClustersAreServed(t *testing.T) {
 	}
 }
 
-func TestClustersAreWatched(t *testing.T) {
+func TestServerServesClusterWatches(t *testing.T) {
 	const stream = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	cases := map[string]struct {
 		reason string
@@ -58,8 +58,8 @@ func TestClustersAreWatched(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": nil}}
-			s := start(t, f, anything, Limits{})
+			f := &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve), "c2": nil}}
+			s := start(t, f, allowAll, Limits{})
 			events := json.NewDecoder(s.do(t, http.MethodGet, livePath+"/clusters?watch=1"+tc.query, "alice", nil).Body)
 			for i, want := range tc.want {
 				var e struct {

@@ -38,9 +38,9 @@ type viewHandler struct {
 	codecs codecs
 }
 
-// before serves the creation of viewworks and leaves the rest to next. The
+// wrap serves the creation of viewworks and leaves the rest to next. The
 // chain before it has authorized exactly what the request's info says.
-func (h *viewHandler) before(next http.Handler) http.Handler {
+func (h *viewHandler) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || info.APIGroup != livev1alpha1.GroupName || info.APIVersion != livev1alpha1.SchemeGroupVersion.Version ||
@@ -48,39 +48,39 @@ func (h *viewHandler) before(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		h.serve(w, r, info.Namespace)
+		h.serveCreate(w, r, info.Namespace)
 	})
 }
 
-// serve answers a question. The caller has a turn before the body is read: bodies
+// serveCreate answers a question. The caller has a turn before the body is read: bodies
 // that never end take the turns of their own user and no memory or requests in
 // flight of others.
-func (h *viewHandler) serve(w http.ResponseWriter, r *http.Request, namespace string) {
-	t, err := h.views.admit(r.Context(), namespace)
+func (h *viewHandler) serveCreate(w http.ResponseWriter, r *http.Request, namespace string) {
+	t, err := h.views.startRequest(r.Context(), namespace)
 	if err != nil {
-		h.refuseUnread(w, r, err)
+		h.writeErrorAndClose(w, r, err)
 		return
 	}
 	// A caller who reads slowly still makes the hub hold the answer.
-	defer t.end()
+	defer t.close()
 	deadline := http.NewResponseController(w)
 	if err := deadline.SetReadDeadline(time.Now().Add(h.views.limits.ViewBodyTimeout)); err != nil {
-		h.refuseUnread(w, r, apierrors.NewInternalError(err))
+		h.writeErrorAndClose(w, r, apierrors.NewInternalError(err))
 		return
 	}
-	v, options, err := h.read(r, namespace)
+	v, options, err := h.readRequest(r, namespace)
 	if err != nil {
-		h.refuseUnread(w, r, err)
+		h.writeErrorAndClose(w, r, err)
 		return
 	}
 	// The connection may carry other requests.
 	if err := deadline.SetReadDeadline(time.Time{}); err != nil {
-		h.fail(w, r, apierrors.NewInternalError(err))
+		h.writeError(w, r, apierrors.NewInternalError(err))
 		return
 	}
-	answer, err := h.views.reply(r.Context(), v, nil, options, t)
+	answer, err := h.views.create(r.Context(), v, nil, options, t)
 	if err != nil {
-		h.fail(w, r, err)
+		h.writeError(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
@@ -91,22 +91,22 @@ func (h *viewHandler) serve(w http.ResponseWriter, r *http.Request, namespace st
 	}
 }
 
-// refuseUnread refuses a request whose body may not have arrived. A server of
+// writeErrorAndClose refuses a request whose body may not have arrived. A server of
 // HTTP/1.1 would wait for it before it answers, unless the connection ends.
-func (h *viewHandler) refuseUnread(w http.ResponseWriter, r *http.Request, err error) {
+func (h *viewHandler) writeErrorAndClose(w http.ResponseWriter, r *http.Request, err error) {
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
-	h.fail(w, r, err)
+	h.writeError(w, r, err)
 }
 
-func (h *viewHandler) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (h *viewHandler) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, h.codecs, livev1alpha1.SchemeGroupVersion, w, r)
 }
 
-// read returns the question, which bears the namespace that was authorized.
-func (h *viewHandler) read(r *http.Request, namespace string) (*livev1alpha1.ViewWork, *metav1.CreateOptions, error) {
-	if err := h.codecs.negotiate(r); err != nil {
+// readRequest returns the question, which bears the namespace that was authorized.
+func (h *viewHandler) readRequest(r *http.Request, namespace string) (*livev1alpha1.ViewWork, *metav1.CreateOptions, error) {
+	if err := h.codecs.checkAccept(r); err != nil {
 		return nil, nil, err
 	}
 	options := &metav1.CreateOptions{}
@@ -132,7 +132,7 @@ func (h *viewHandler) decode(r *http.Request) (*livev1alpha1.ViewWork, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(&bounded{ReadCloser: r.Body, left: maxViewWork})
+	body, err := io.ReadAll(&limitedReader{ReadCloser: r.Body, remaining: maxViewWork})
 	switch {
 	case errors.Is(err, errTooLarge):
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d bytes", maxViewWork))

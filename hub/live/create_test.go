@@ -17,8 +17,8 @@ import (
 
 const podsQuestion = `{"apiVersion":"live.spokelet.io/v1alpha1","kind":"ViewWork","metadata":{"name":"look"},"spec":{"scope":{"resource":"po","namespace":"a"}}}`
 
-func TestAQuestionIsReadInFullOrRefused(t *testing.T) {
-	s := start(t, &fleet{clusters: map[string]Session{"c1": broken{err: errors.New("must not be asked")}, "c2": newAgent(t, newSpoke().serve)}}, anything, Limits{})
+func TestCreateViewWorkReadsWholeBodyOrFails(t *testing.T) {
+	s := start(t, &fleet{clusters: map[string]Session{"c1": brokenSession{err: errors.New("must not be asked")}, "c2": newTestAgent(t, newFakeCluster().serve)}}, allowAll, Limits{})
 	yaml := "apiVersion: live.spokelet.io/v1alpha1\nkind: ViewWork\nspec:\n  scope: {resource: po, namespace: a}\n"
 	cases := map[string]struct {
 		reason  string
@@ -63,28 +63,28 @@ func TestAQuestionIsReadInFullOrRefused(t *testing.T) {
 	}
 }
 
-// shortOfAByte begins a question and never sends its last byte.
-func shortOfAByte(user string) string { return rawQuestion(user, len(podsQuestion)+1) }
+// incompleteRequest begins a question and never sends its last byte.
+func incompleteRequest(user string) string { return rawViewRequest(user, len(podsQuestion)+1) }
 
-// rawQuestion is a request of HTTP/1.1 with a question that is said to have so many
+// rawViewRequest is a request of HTTP/1.1 with a question that is said to have so many
 // bytes.
-func rawQuestion(user string, length int) string {
+func rawViewRequest(user string, length int) string {
 	return fmt.Sprintf("POST %s/namespaces/c1/viewworks HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		livePath, user, length, podsQuestion)
 }
 
-// TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser has one user send more of them
+// TestEndlessBodiesUseSlotsOfTheirUserOnly has one user send more of them
 // than the server has requests in flight.
-func TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser(t *testing.T) {
+func TestEndlessBodiesUseSlotsOfTheirUserOnly(t *testing.T) {
 	const bodies, turns = 210, 4
-	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, Limits{ViewBodyTimeout: 5 * time.Minute})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve)}}, allowAll, Limits{ViewBodyTimeout: 5 * time.Minute})
 	type connection struct {
 		conn *tls.Conn
 		br   *bufio.Reader
 	}
 	var all []connection
 	for range bodies {
-		conn, br := s.dial(t, shortOfAByte("mallory"))
+		conn, br := s.dial(t, incompleteRequest("mallory"))
 		all = append(all, connection{conn, br})
 	}
 	refused := make(chan bool, bodies)
@@ -122,11 +122,11 @@ func TestBodiesThatNeverEndTakeTheTurnsOfTheirOwnUser(t *testing.T) {
 	}
 }
 
-func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
+func TestEndlessBodyTimesOut(t *testing.T) {
 	t.Parallel() // it waits
 	limits := Limits{ViewsPerUser: 1, ViewBodyTimeout: 2 * time.Second}
-	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, limits)
-	_, br := s.dial(t, shortOfAByte("bob"))
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve)}}, allowAll, limits)
+	_, br := s.dial(t, incompleteRequest("bob"))
 	if rest, err := io.ReadAll(br); err != nil && len(rest) == 0 {
 		t.Errorf("by HTTP/1.1: %v, want an end in order", err)
 	}
@@ -147,12 +147,12 @@ func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestTheDeadlineOfABodyEndsWithIt has an answer take longer than a body may, on a
+// TestBodyDeadlineDoesNotOutliveBody has an answer take longer than a body may, on a
 // connection of either protocol.
-func TestTheDeadlineOfABodyEndsWithIt(t *testing.T) {
+func TestBodyDeadlineDoesNotOutliveBody(t *testing.T) {
 	t.Parallel() // it waits
-	sp, limits := newSpoke(), Limits{ViewBodyTimeout: 2 * time.Second}
-	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+	sp, limits := newFakeCluster(), Limits{ViewBodyTimeout: 2 * time.Second}
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newTestAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/pods") {
 			select {
 			case <-time.After(2 * limits.ViewBodyTimeout):
@@ -160,10 +160,10 @@ func TestTheDeadlineOfABodyEndsWithIt(t *testing.T) {
 			}
 		}
 		sp.serve(w, r)
-	})}}, anything, limits)
+	})}}, allowAll, limits)
 	second := make(chan error, 1)
 	go func() {
-		_, br := s.dial(t, rawQuestion("bob", len(podsQuestion)))
+		_, br := s.dial(t, rawViewRequest("bob", len(podsQuestion)))
 		res, err := http.ReadResponse(br, nil)
 		if err == nil {
 			_ = res.Body.Close()

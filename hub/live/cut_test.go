@@ -23,23 +23,23 @@ import (
 	clientspdy "k8s.io/client-go/transport/spdy"
 )
 
-// severed is a session whose streams end all at once: with an error, as when an agent is
+// cuttableSession is a session whose streams end all at once: with an error, as when an agent is
 // killed, or in order, as when the cluster's API server is.
-type severed struct {
-	*agent
+type cuttableSession struct {
+	*testAgent
 	inOrder bool
 
 	mu      sync.Mutex
 	streams []net.Conn
 }
 
-// stream is one of its streams.
-type stream struct {
+// cuttableStream is one of its streams.
+type cuttableStream struct {
 	net.Conn
 	inOrder bool
 }
 
-func (s stream) Read(p []byte) (int, error) {
+func (s cuttableStream) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	if err != nil && s.inOrder {
 		err = io.EOF
@@ -47,18 +47,18 @@ func (s stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *severed) Dial(ctx context.Context, door string) (net.Conn, error) {
-	conn, err := s.agent.Dial(ctx, door)
+func (s *cuttableSession) Dial(ctx context.Context, door string) (net.Conn, error) {
+	conn, err := s.testAgent.Dial(ctx, door)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = append(s.streams, conn)
-	return stream{Conn: conn, inOrder: s.inOrder}, nil
+	return cuttableStream{Conn: conn, inOrder: s.inOrder}, nil
 }
 
-func (s *severed) cut() {
+func (s *cuttableSession) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, conn := range s.streams {
@@ -66,12 +66,12 @@ func (s *severed) cut() {
 	}
 }
 
-// endless serves exec and attach with a command that prints a word and goes on until
+// serveEndlessCommand serves exec and attach with a command that prints a word and goes on until
 // over is closed, and port-forward.
-func endless(over <-chan struct{}) http.HandlerFunc {
+func serveEndlessCommand(over <-chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if wsstream.IsWebSocketRequest(r) {
-			endlessSocket(w, r, over)
+			serveEndlessWebSocket(w, r, over)
 			return
 		}
 		protocols := []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io"}
@@ -101,7 +101,7 @@ func endless(over <-chan struct{}) http.HandlerFunc {
 	}
 }
 
-func endlessSocket(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
+func serveEndlessWebSocket(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
 	channels := wsstream.ChannelProtocolConfig{Binary: true, Channels: []wsstream.ChannelType{
 		wsstream.ReadChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.ReadChannel,
 	}}
@@ -115,13 +115,13 @@ func endlessSocket(w http.ResponseWriter, r *http.Request, over <-chan struct{})
 	<-over
 }
 
-// first is a writer that calls f with the first piece.
-type first struct {
+// firstWriteNotifier is a writer that calls f with the first piece.
+type firstWriteNotifier struct {
 	sync.Once
 	f func()
 }
 
-func (w *first) Write(p []byte) (int, error) {
+func (w *firstWriteNotifier) Write(p []byte) (int, error) {
 	w.Do(w.f)
 	return len(p), nil
 }
@@ -137,7 +137,7 @@ func (s *liveServer) at(subresource string) *url.URL {
 	}
 }
 
-func (s *liveServer) executor(t *testing.T, protocol, subresource string) remotecommand.Executor {
+func (s *liveServer) newExecutor(t *testing.T, protocol, subresource string) remotecommand.Executor {
 	t.Helper()
 	var executor remotecommand.Executor
 	var err error
@@ -152,7 +152,7 @@ func (s *liveServer) executor(t *testing.T, protocol, subresource string) remote
 	return executor
 }
 
-func TestACommandThatIsCutThroughTheProxyFails(t *testing.T) {
+func TestProxyFailsExecWhenSessionIsCut(t *testing.T) {
 	cases := map[string]struct {
 		reason, protocol, subresource string
 		// ends: the cluster's server ends in order, and says no status.
@@ -170,10 +170,10 @@ func TestACommandThatIsCutThroughTheProxyFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan struct{})
 			defer close(over)
-			session := &severed{agent: newAgent(t, endless(over)), inOrder: tc.ends}
-			s := start(t, &fleet{clusters: map[string]Session{"c1": session}}, anything, Limits{})
-			err := s.executor(t, tc.protocol, tc.subresource).
-				StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &first{f: session.cut}})
+			session := &cuttableSession{testAgent: newTestAgent(t, serveEndlessCommand(over)), inOrder: tc.ends}
+			s := start(t, &fleet{clusters: map[string]Session{"c1": session}}, allowAll, Limits{})
+			err := s.newExecutor(t, tc.protocol, tc.subresource).
+				StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &firstWriteNotifier{f: session.cut}})
 			if err == nil || !strings.Contains(err.Error(), tc.said) {
 				t.Errorf("reason: %s: ended with %v, want an error that says %q", tc.reason, err, tc.said)
 			}
@@ -181,11 +181,11 @@ func TestACommandThatIsCutThroughTheProxyFails(t *testing.T) {
 	}
 }
 
-func TestAPortForwardThatIsCutThroughTheProxyEndsWithAnError(t *testing.T) {
+func TestProxyFailsPortForwardWhenSessionIsCut(t *testing.T) {
 	over := make(chan struct{})
 	defer close(over)
-	session := &severed{agent: newAgent(t, endless(over))}
-	s := start(t, &fleet{clusters: map[string]Session{"c1": session}}, anything, Limits{})
+	session := &cuttableSession{testAgent: newTestAgent(t, serveEndlessCommand(over))}
+	s := start(t, &fleet{clusters: map[string]Session{"c1": session}}, allowAll, Limits{})
 	way, upgrader, err := clientspdy.RoundTripperFor(s.config())
 	if err != nil {
 		t.Fatal(err)

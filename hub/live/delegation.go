@@ -47,7 +47,7 @@ func delegateAuthentication(ctx context.Context, c *genericserver.Config, client
 	if err != nil {
 		return fmt.Errorf("client CA: %w", err)
 	}
-	headers, err := requestHeaders(ctx, client)
+	headers, err := newRequestHeaderConfig(ctx, client)
 	if err != nil {
 		return fmt.Errorf("front proxy: %w", err)
 	}
@@ -62,7 +62,7 @@ func delegateAuthentication(ctx context.Context, c *genericserver.Config, client
 		return fmt.Errorf("authenticator: %w", err)
 	}
 	// The factory's order: the front proxy, the caller's own credentials, nobody.
-	known := authunion.New(group.NewAuthenticatedGroupAdder(newFrontProxy(headers, time.Now)), direct)
+	known := authunion.New(group.NewAuthenticatedGroupAdder(newFrontProxyAuthenticator(headers, time.Now)), direct)
 	// Health probes come without credentials; the authorizer stops the rest.
 	c.Authentication.Authenticator = authunion.NewFailOnError(known, anonymous.NewAuthenticator(nil))
 	c.Authentication.RequestHeaderConfig = headers
@@ -71,9 +71,9 @@ func delegateAuthentication(ctx context.Context, c *genericserver.Config, client
 	return nil
 }
 
-// requestHeaders follows what the ConfigMap says of the front proxy. Without
+// newRequestHeaderConfig follows what the ConfigMap says of the front proxy. Without
 // it there is nobody to believe, and that is an error.
-func requestHeaders(ctx context.Context, client kubernetes.Interface) (*authenticatorfactory.RequestHeaderConfig, error) {
+func newRequestHeaderConfig(ctx context.Context, client kubernetes.Interface) (*authenticatorfactory.RequestHeaderConfig, error) {
 	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
 		"request-header", metav1.NamespaceSystem, extensionAuthentication, "requestheader-client-ca-file", client)
 	if err != nil {

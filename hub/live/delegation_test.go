@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-func TestDiscoveryIsForTheAuthenticatedAndForNothingElse(t *testing.T) {
+func TestDiscoveryIsAllowedForAuthenticatedOnly(t *testing.T) {
 	known := &user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}}
 	cases := map[string]struct {
 		reason string

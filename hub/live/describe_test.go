@@ -10,7 +10,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-func TestKubectlFindsFieldValidationOfViewWorks(t *testing.T) {
+func TestOpenAPIShowsFieldValidationOfViewWorks(t *testing.T) {
 	post := func(kind string) *spec3.Path {
 		op := &spec3.Operation{OperationProps: spec3.OperationProps{
 			Parameters: []*spec3.Parameter{{ParameterProps: spec3.ParameterProps{Name: "fieldValidation", In: "query"}}},

@@ -20,10 +20,10 @@ import (
 	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
-// documents is a session whose cluster serves what it is made of. What it does
+// discoverySession is a session whose cluster serves what it is made of. What it does
 // not hold is unavailable, as an extension that is down.
-type documents struct {
-	broken
+type discoverySession struct {
+	brokenSession
 	bodies map[string]string
 	gate   chan struct{} // if set, each answer takes one of it
 
@@ -32,7 +32,7 @@ type documents struct {
 	now, most int            // guarded by mu: requests at once
 }
 
-func (d *documents) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d *discoverySession) RoundTrip(r *http.Request) (*http.Response, error) {
 	d.mu.Lock()
 	if d.asked == nil {
 		d.asked = map[string]int{}
@@ -55,7 +55,7 @@ func (d *documents) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-func (d *documents) requests() int {
+func (d *discoverySession) requests() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := 0
@@ -90,8 +90,8 @@ func repeat(n int, one func(int) string) string {
 	return strings.Join(all, ",")
 }
 
-func TestDiscoveryReadsBothForms(t *testing.T) {
-	listed := &documents{bodies: map[string]string{
+func TestReadCatalogReadsAggregatedAndLegacyDiscovery(t *testing.T) {
+	listed := &discoverySession{bodies: map[string]string{
 		"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
 		"/api/v1": `{"resources":[{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get"],"shortNames":["po"]},{"name":"pods/log","kind":"Pod","verbs":["get"]},{"name":"bindings","kind":"Binding","verbs":["create"]}]}`,
 		"/apis": `{"groups":[{"name":"x.io","versions":[{"version":"v1"},{"version":"v2"}],"preferredVersion":{"version":"v2"}},` +
@@ -100,7 +100,7 @@ func TestDiscoveryReadsBothForms(t *testing.T) {
 		"/apis/x.io/v2":   `{"groupVersion":"x.io/v2","resources":[` + thing + `]}`,
 		"/apis/odd.io/v1": `{"resources":[` + thing + `,<html>`,
 	}}
-	whole := &documents{bodies: map[string]string{
+	whole := &discoverySession{bodies: map[string]string{
 		"/api": `{"kind":"APIGroupDiscoveryList","metadata":{},"items":[{"metadata":{"creationTimestamp":null},"versions":[{"version":"v1","freshness":"Current","resources":[` +
 			`{"resource":"pods","singularResource":"pod","scope":"Namespaced","responseKind":{"kind":"Pod"},"verbs":["get"],"shortNames":["po"],"subresources":[{"subresource":"log","verbs":["get"]}]},` +
 			`{"resource":"bindings","scope":"Namespaced","responseKind":{"kind":"Binding"},"verbs":["create"]}]}]}]}`,
@@ -113,9 +113,9 @@ func TestDiscoveryReadsBothForms(t *testing.T) {
 		{gv: gv("x.io", "v2"), plural: "things", singular: "thing", kind: "Thing", namespaced: true},
 		{gv: gv("x.io", "v1"), plural: "things", singular: "thing", kind: "Thing", namespaced: true},
 	}
-	for form, session := range map[string]*documents{"group versions one by one": listed, "all in two documents": whole} {
+	for form, session := range map[string]*discoverySession{"group versions one by one": listed, "all in two documents": whole} {
 		t.Run(form, func(t *testing.T) {
-			got, err := discover(t.Context(), "c1", session, alice(), holding{})
+			got, err := readCatalog(t.Context(), "c1", session, alice(), memoryReservation{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,9 +129,9 @@ func TestDiscoveryReadsBothForms(t *testing.T) {
 	}
 }
 
-// TestDiscoveryIsBounded has a cluster claim to serve too much, in each way that
+// TestReadCatalogFailsBeyondLimits has a cluster claim to serve too much, in each way that
 // costs the hub something.
-func TestDiscoveryIsBounded(t *testing.T) {
+func TestReadCatalogFailsBeyondLimits(t *testing.T) {
 	// Long names, as values are what takes time.
 	name := strings.Repeat("a", 1000)
 	megabyte := strings.Repeat(`{"name":"`+name+`/b","verbs":["get"]},`, (1<<20)/1000)
@@ -182,9 +182,9 @@ func TestDiscoveryIsBounded(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			session := &documents{bodies: tc.bodies}
-			_, err := discover(t.Context(), "c1", session, alice(), holding{})
-			if !errors.Is(err, errDiscovery) || !strings.HasSuffix(err.Error(), tc.want) {
+			session := &discoverySession{bodies: tc.bodies}
+			_, err := readCatalog(t.Context(), "c1", session, alice(), memoryReservation{})
+			if !errors.Is(err, errDiscoveryLimit) || !strings.HasSuffix(err.Error(), tc.want) {
 				t.Errorf("%s: error %v, want that of %s", tc.reason, err, tc.want)
 			}
 			if n := session.requests(); n > tc.requests {
@@ -194,23 +194,23 @@ func TestDiscoveryIsBounded(t *testing.T) {
 	}
 }
 
-func TestDiscoveryAtItsBoundsIsRead(t *testing.T) {
+func TestReadCatalogSucceedsAtLimits(t *testing.T) {
 	bodies := map[string]string{"/api": noCore, "/apis": groups(maxVersions)}
 	for i := range maxVersions {
 		bodies[fmt.Sprintf("/apis/x.io/v%d", i)] = `{"resources":[` + repeat(maxResources/maxVersions, func(int) string { return thing }) + `]}`
 	}
-	c, err := discover(t.Context(), "c1", &documents{bodies: bodies}, alice(), holding{})
+	c, err := readCatalog(t.Context(), "c1", &discoverySession{bodies: bodies}, alice(), memoryReservation{})
 	if err != nil || len(c.resources) != maxResources {
 		t.Errorf("%d resources, %v; want %d", len(c.resources), err, maxResources)
 	}
 }
 
-func TestDiscoveryAsksForAFewDocumentsAtOnce(t *testing.T) {
+func TestReadCatalogLimitsConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		session := &documents{bodies: map[string]string{"/api": noCore, "/apis": groups(100)}, gate: make(chan struct{})}
+		session := &discoverySession{bodies: map[string]string{"/api": noCore, "/apis": groups(100)}, gate: make(chan struct{})}
 		done := make(chan error, 1)
 		go func() {
-			_, err := discover(t.Context(), "c1", session, alice(), holding{})
+			_, err := readCatalog(t.Context(), "c1", session, alice(), memoryReservation{})
 			done <- err
 		}()
 		for range 102 {
@@ -223,10 +223,10 @@ func TestDiscoveryAsksForAFewDocumentsAtOnce(t *testing.T) {
 	})
 }
 
-// TestDiscoveryIsReadOnceHoweverManyAsk also has one of those who wait give up.
-func TestDiscoveryIsReadOnceHoweverManyAsk(t *testing.T) {
+// TestCatalogsReadDiscoveryOncePerCluster also has one of those who wait give up.
+func TestCatalogsReadDiscoveryOncePerCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		session := &documents{bodies: map[string]string{"/api": noCore, "/apis": groups(1), "/apis/x.io/v0": `{"resources":[` + thing + `]}`}, gate: make(chan struct{})}
+		session := &discoverySession{bodies: map[string]string{"/api": noCore, "/apis": groups(1), "/apis/x.io/v0": `{"resources":[` + thing + `]}`}, gate: make(chan struct{})}
 		c := newCatalogs(nil)
 		var asking sync.WaitGroup
 		for range 10 {
@@ -250,19 +250,19 @@ func TestDiscoveryIsReadOnceHoweverManyAsk(t *testing.T) {
 	})
 }
 
-// FuzzDiscovery reads whatever a cluster may send for each kind of document.
-func FuzzDiscovery(f *testing.F) {
+// FuzzReadCatalog reads whatever a cluster may send for each kind of document.
+func FuzzReadCatalog(f *testing.F) {
 	f.Add(`{"versions":["v1"]}`, `{"groups":[{"name":"x.io","versions":[{"version":"v1"}],"preferredVersion":{"version":"v1"}}]}`, `{"resources":[`+thing+`]}`)
 	f.Add(`{"items":[{"versions":[{"version":"v1","resources":[`+thingOne+`}]}]}]}`, `{"items":null}`, ``)
 	f.Add(`{"versions":[null,{}]}`, `{"groups":[[]]}`, `{"resources":{}}`)
 	f.Fuzz(func(t *testing.T, api, apis, list string) {
 		bodies := map[string]string{"/api": api, "/apis": apis, "/api/v1": list, "/apis/x.io/v1": list}
-		c, err := discover(t.Context(), "c1", &documents{bodies: bodies}, alice(), holding{})
+		c, err := readCatalog(t.Context(), "c1", &discoverySession{bodies: bodies}, alice(), memoryReservation{})
 		if err != nil {
 			return
 		}
 		for _, r := range c.resources {
-			if !r.hasValidNames() || !isValidVersion(r.gv) || len(r.shortNames) > maxShort {
+			if !r.hasValidNames() || !isValidVersion(r.gv) || len(r.shortNames) > maxShortNames {
 				t.Errorf("resource %+v is kept", r)
 			}
 		}

@@ -18,10 +18,10 @@ import (
 // writeBuffer is what is gathered of an answer before it is written, in bytes.
 const writeBuffer = 32 << 10
 
-// negotiate says whether the caller takes the one form in which an answer is
+// checkAccept says whether the caller takes the one form in which an answer is
 // written. YAML would be made of all of it at once, in fifty times its memory, and
 // the indentation of JSON by a cluster that nests deeply is quadratic.
-func (c codecs) negotiate(r *http.Request) error {
+func (c codecs) checkAccept(r *http.Request) error {
 	form, _ := runtime.SerializerInfoForMediaType(c.SupportedMediaTypes(), runtime.ContentTypeJSON) // every factory has it
 	if _, ok := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), []runtime.SerializerInfo{form}, negotiation.DefaultEndpointRestrictions); !ok {
 		return negotiation.NewNotAcceptableError([]string{runtime.ContentTypeJSON})

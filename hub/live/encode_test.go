@@ -20,7 +20,7 @@ import (
 
 func raw(s string) runtime.RawExtension { return runtime.RawExtension{Raw: []byte(s)} }
 
-func TestAnAnswerIsEncodedAsJSONEncodesIt(t *testing.T) {
+func TestEncodeViewEqualsJSONEncoding(t *testing.T) {
 	table := raw(`{"kind":"Table","rows":[]}`)
 	one := livev1alpha1.ClusterView{Cluster: "c1", Objects: []runtime.RawExtension{raw(`{"a":"<&>"}`), raw(`null`)}, ItemCount: 2, Complete: true}
 	cases := map[string][]livev1alpha1.ClusterView{
@@ -58,7 +58,7 @@ type errWriter struct{ err error }
 
 func (w errWriter) Write([]byte) (int, error) { return 0, w.err }
 
-func TestHalfAnAnswerIsAnError(t *testing.T) {
+func TestEncodeViewReportsWriteError(t *testing.T) {
 	errBoom := errors.New("boom")
 	v := &livev1alpha1.ViewWork{Status: summarize([]livev1alpha1.ClusterView{{Cluster: "c1", Objects: []runtime.RawExtension{raw(`"` + strings.Repeat("a", 2*writeBuffer) + `"`)}}}, 0)}
 	if err := encodeView(errWriter{errBoom}, v); !errors.Is(err, errBoom) {
@@ -66,9 +66,9 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsCompactJSON: other forms take many times the memory.
-func TestAnAnswerIsCompactJSON(t *testing.T) {
-	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve)}}, anything, Limits{})
+// TestViewWorkIsServedAsCompactJSONOnly: other forms take many times the memory.
+func TestViewWorkIsServedAsCompactJSONOnly(t *testing.T) {
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve)}}, allowAll, Limits{})
 	cases := map[string]struct {
 		reason string
 		accept string

@@ -23,15 +23,15 @@ var (
 	errNoRequestInfo = errors.New("request was not parsed")
 	// errTooLarge is what reading an answer ends with at its bound.
 	errTooLarge = errors.New("answer is too large")
-	// errText says that an answer's kind, version or metadata are longer than an API
+	// errMetadataTooLong says that an answer's kind, version or metadata are longer than an API
 	// server makes them.
-	errText = errors.New("kind, version and metadata are too long")
-	// errHeld says that an answer or a cluster's discovery was not read because too
+	errMetadataTooLong = errors.New("kind, version and metadata are too long")
+	// errMemory says that an answer or a cluster's discovery was not read because too
 	// much of others is held, of the same caller, of the same cluster or of all.
-	errHeld = errors.New("too much of other answers is held: try again")
-	// errDiscovery says that a cluster claims to serve more than a hub can hold
+	errMemory = errors.New("too much of other answers is held: try again")
+	// errDiscoveryLimit says that a cluster claims to serve more than a hub can hold
 	// of any.
-	errDiscovery = errors.New("discovery is beyond its bounds")
+	errDiscoveryLimit = errors.New("discovery is beyond its bounds")
 	// errRedirect says that a cluster sent its caller elsewhere. The place would
 	// be one of the hub's, with the caller's credentials for the hub.
 	errRedirect = errors.New("answer is a redirect, which is not passed on")
@@ -40,15 +40,15 @@ var (
 	errStatusCode = errors.New("answer has no valid status code")
 )
 
-// unreachable is the error of a cluster that could not be asked. It names the
+// newUnreachableError is the error of a cluster that could not be asked. It names the
 // cluster and suggests no retry, unless the way was merely full: when an agent
 // comes back is not known here.
-func unreachable(cluster string, err error) error {
+func newUnreachableError(cluster string, err error) error {
 	status := metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusBadGateway,
 		Reason:  metav1.StatusReasonInternalError,
-		Message: describe(cluster, err),
+		Message: describeError(cluster, err),
 		Details: &metav1.StatusDetails{Group: livev1alpha1.GroupName, Kind: clustersResource, Name: cluster},
 	}
 	switch code := tunnel.StatusCode(err); {
@@ -63,8 +63,8 @@ func unreachable(cluster string, err error) error {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// describe names the cluster once: errors of the tunnel do so already.
-func describe(cluster string, err error) string {
+// describeError names the cluster once: errors of the tunnel do so already.
+func describeError(cluster string, err error) string {
 	if down := (*tunnel.NotConnectedError)(nil); errors.As(err, &down) {
 		return down.Error()
 	}

@@ -19,17 +19,17 @@ import (
 	"github.com/spokelet/spokelet/internal/quota"
 )
 
-func TestNoUserTakesAllViews(t *testing.T) {
+func TestViewsPerUserAreLimited(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	f := &fleet{clusters: map[string]Session{
-		"slow": newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+		"slow": newTestAgent(t, func(w http.ResponseWriter, _ *http.Request) {
 			entered <- struct{}{}
 			<-leave
 			status(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no")
 		}),
-		"c1": newAgent(t, newSpoke().serve),
+		"c1": newTestAgent(t, newFakeCluster().serve),
 	}}
-	s := start(t, f, anything, Limits{ViewsPerUser: 1})
+	s := start(t, f, allowAll, Limits{ViewsPerUser: 1})
 	first := make(chan struct{})
 	go func() {
 		defer close(first)
@@ -49,15 +49,15 @@ func TestNoUserTakesAllViews(t *testing.T) {
 	}
 }
 
-// TestWhatIsHeldOfAnswersIsBounded has room for the reading of one answer, and not
+// TestMemoryOfResponsesIsLimited has room for the reading of one answer, and not
 // for that of another while the first is held.
-func TestWhatIsHeldOfAnswersIsBounded(t *testing.T) {
-	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": newAgent(t, newSpoke().serve)}}
-	room := int64(readCost*len(podList) + 2*itemCost)
+func TestMemoryOfResponsesIsLimited(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve), "c2": newTestAgent(t, newFakeCluster().serve)}}
+	room := int64(decodeCost*len(podList) + 2*itemOverhead)
 	cases := map[string]Limits{"of all users": {ViewHeldBytes: room}, "of one user": {ViewHeldBytesPerUser: room}}
 	for name, limits := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, f, anything, limits)
+			s := start(t, f, allowAll, limits)
 			for range 3 {
 				if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure != nil {
 					t.Fatalf("one answer: %+v; what was held is not given back", failure)
@@ -81,10 +81,10 @@ func TestWhatIsHeldOfAnswersIsBounded(t *testing.T) {
 	}
 }
 
-func TestNoUserTakesAllRequestsToACluster(t *testing.T) {
+func TestProxyRequestsPerUserAreLimited(t *testing.T) {
 	leave := make(chan struct{})
-	sp := newSpoke()
-	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+	sp := newFakeCluster()
+	a := newTestAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") == "" {
 			sp.serve(w, r)
 			return
@@ -93,7 +93,7 @@ func TestNoUserTakesAllRequestsToACluster(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-leave
 	})
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a, "c2": a}}, anything, Limits{ProxyRequests: 2, ProxyRequestsPerUser: 1})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a, "c2": a}}, allowAll, Limits{ProxyRequests: 2, ProxyRequestsPerUser: 1})
 	watch := func(user, cluster string) *http.Response {
 		return s.do(t, http.MethodGet, livePath+"/clusters/"+cluster+"/proxy/api/v1/pods?watch=1", user, nil)
 	}
@@ -130,48 +130,48 @@ func TestNoUserTakesAllRequestsToACluster(t *testing.T) {
 	}
 }
 
-// TestTheServiceAccountsOfANamespaceAreOneUser, however many somebody has made there.
-func TestTheServiceAccountsOfANamespaceAreOneUser(t *testing.T) {
+// TestServiceAccountsOfNamespaceShareLimit, however many somebody has made there.
+func TestServiceAccountsOfNamespaceShareLimit(t *testing.T) {
 	const account = "system:serviceaccount:team-a:"
-	r := newRequests(Limits{ProxyRequests: 10, ProxyRequestsPerUser: 1}, nil)
+	r := newRequestLimiter(Limits{ProxyRequests: 10, ProxyRequestsPerUser: 1}, nil)
 	views := newViewStorage(nil, nil, nil, nil, Limits{ViewsInFlight: 10, ViewsPerUser: 1, ViewHeldBytes: 10, ViewHeldBytesPerUser: 1}, nil)
 	as := func(name string) context.Context {
 		return request.WithUser(t.Context(), &user.DefaultInfo{Name: name})
 	}
-	if _, err := r.enter("c1", account+"one"); err != nil {
+	if _, err := r.acquire("c1", account+"one"); err != nil {
 		t.Fatal(err)
 	}
-	first, err := views.admit(as(account+"one"), "c1")
+	first, err := views.startRequest(as(account+"one"), "c1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.hold("c1").caller.Grow(1); err != nil {
+	if err := first.reserveMemory("c1").callerAccount.Grow(1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.enter("c1", account+"two"); !apierrors.IsTooManyRequests(err) {
+	if _, err := r.acquire("c1", account+"two"); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a request of another one: got %v, want 429", err)
 	}
-	if _, err := views.admit(as(account+"two"), "c1"); !apierrors.IsTooManyRequests(err) {
+	if _, err := views.startRequest(as(account+"two"), "c1"); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a view of another one: got %v, want 429", err)
 	}
 	for _, other := range []string{"system:serviceaccount:team-b:one", "jane"} {
-		if _, err := r.enter("c1", other); err != nil {
+		if _, err := r.acquire("c1", other); err != nil {
 			t.Errorf("a request of %s: %v", other, err)
 		}
-		turn, err := views.admit(as(other), "c1")
+		turn, err := views.startRequest(as(other), "c1")
 		if err != nil {
 			t.Errorf("a view of %s: %v", other, err)
-		} else if err := turn.hold("c1").caller.Grow(1); err != nil {
+		} else if err := turn.reserveMemory("c1").callerAccount.Grow(1); err != nil {
 			t.Errorf("memory of %s: %v", other, err)
 		}
 	}
-	if second := (&turn{views: views, caller: impersonation.Principal{User: account + "two"}}); second.hold("c1").caller.Grow(1) == nil {
+	if second := (&viewRequest{views: views, caller: impersonation.Principal{User: account + "two"}}); second.reserveMemory("c1").callerAccount.Grow(1) == nil {
 		t.Error("another one has memory of its own")
 	}
-	first.end()
+	first.close()
 }
 
-func TestRequestsAreGivenBack(t *testing.T) {
+func TestRequestLimiterReleasesSlots(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		limits Limits
@@ -182,13 +182,13 @@ func TestRequestsAreGivenBack(t *testing.T) {
 		"of a session": {reason: "all doors together have one", limits: Limits{ProxyRequests: 2, ProxyRequestsPerUser: 1}, second: "bob"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRequests(tc.limits, quota.NewSlots(10, 1))
+			r := newRequestLimiter(tc.limits, quota.NewSlots(10, 1))
 			for range 3 {
-				leave, err := r.enter("c1", "alice")
+				leave, err := r.acquire("c1", "alice")
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := r.enter("c1", tc.second); !apierrors.IsTooManyRequests(err) {
+				if _, err := r.acquire("c1", tc.second); !apierrors.IsTooManyRequests(err) {
 					t.Fatalf("%s: a second request: got %v, want 429", tc.reason, err)
 				}
 				leave()
@@ -197,17 +197,17 @@ func TestRequestsAreGivenBack(t *testing.T) {
 	}
 }
 
-func TestStreamsOfPodsCountWithRequests(t *testing.T) {
+func TestPodStreamsShareRequestLimit(t *testing.T) {
 	streams := quota.NewSlots(10, 1)
-	r := newRequests(Limits{ProxyRequests: 2, ProxyRequestsPerUser: 2}, streams)
+	r := newRequestLimiter(Limits{ProxyRequests: 2, ProxyRequestsPerUser: 2}, streams)
 	if !streams.Take("c1", 1) {
 		t.Fatal("the first stream is refused")
 	}
-	if _, err := r.enter("c1", "alice"); !apierrors.IsTooManyRequests(err) {
+	if _, err := r.acquire("c1", "alice"); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a pod has the session's last stream: got %v, want 429", err)
 	}
 	streams.Give("c1", 1)
-	leave, err := r.enter("c1", "alice")
+	leave, err := r.acquire("c1", "alice")
 	if err != nil {
 		t.Fatalf("the stream of the pod has ended: %v", err)
 	}

@@ -20,16 +20,16 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-// fanOut puts the question to every selected cluster that the caller may look
+// queryClusters puts the question to every selected cluster that the caller may look
 // at, and waits for all answers. What fails is part of the answer.
-func (s *viewStorage) fanOut(ctx context.Context, q *question, t *turn) livev1alpha1.ViewWorkStatus {
-	selected := s.board.names(q.clusters)
+func (s *viewStorage) queryClusters(ctx context.Context, q *viewQuery, t *viewRequest) livev1alpha1.ViewWorkStatus {
+	selected := s.store.listNames(q.clusters)
 	views := make([]*livev1alpha1.ClusterView, len(selected))
 	// Equal shares, so that the answer does not depend on who comes first.
 	limit := min(s.limits.ViewBytes, s.limits.ViewTotalBytes/int64(max(1, len(selected))))
-	inParallel(s.limits.ViewConcurrency, len(selected), func(i int) { views[i] = s.askIfAllowed(ctx, selected[i], q, t, limit) })
+	runParallel(s.limits.ViewConcurrency, len(selected), func(i int) { views[i] = s.queryClusterIfAllowed(ctx, selected[i], q, t, limit) })
 
-	forbidden := s.forbiddenBeside(ctx, selected)
+	forbidden := s.countForbidden(ctx, selected)
 	allowed := make([]livev1alpha1.ClusterView, 0, len(views))
 	for _, v := range views {
 		if v == nil {
@@ -41,8 +41,8 @@ func (s *viewStorage) fanOut(ctx context.Context, q *question, t *turn) livev1al
 	return summarize(allowed, forbidden)
 }
 
-// inParallel calls f for each of n, for as many at once as there are workers.
-func inParallel(workers, n int, f func(i int)) {
+// runParallel calls f for each of n, for as many at once as there are workers.
+func runParallel(workers, n int, f func(i int)) {
 	var next atomic.Int64
 	var running sync.WaitGroup
 	for range min(workers, n) {
@@ -55,44 +55,44 @@ func inParallel(workers, n int, f func(i int)) {
 	running.Wait()
 }
 
-// forbiddenBeside is the number of clusters that were not selected and that the
+// countForbidden is the number of clusters that were not selected and that the
 // caller may not look at. Together with those that were it does not depend on the
 // selector: a number that did would tell which labels unseen clusters bear. Who may
 // look at all of them is asked about once.
-func (s *viewStorage) forbiddenBeside(ctx context.Context, selected []string) int32 {
-	if all, err := s.mayView(ctx, s.unlogged, metav1.NamespaceAll); all && err == nil {
+func (s *viewStorage) countForbidden(ctx context.Context, selected []string) int32 {
+	if all, err := s.canView(ctx, s.silentAuthorizer, metav1.NamespaceAll); all && err == nil {
 		return 0
 	}
-	rest := s.board.names(labels.Everything())
+	rest := s.store.listNames(labels.Everything())
 	rest = slices.DeleteFunc(rest, func(name string) bool {
 		_, found := slices.BinarySearch(selected, name)
 		return found
 	})
 	var forbidden atomic.Int32
-	inParallel(s.limits.ViewConcurrency, len(rest), func(i int) {
-		if allowed, err := s.mayView(ctx, s.unlogged, rest[i]); !allowed || err != nil {
+	runParallel(s.limits.ViewConcurrency, len(rest), func(i int) {
+		if allowed, err := s.canView(ctx, s.silentAuthorizer, rest[i]); !allowed || err != nil {
 			forbidden.Add(1)
 		}
 	})
 	return forbidden.Load()
 }
 
-// askIfAllowed returns nil when the caller may not look at the cluster, and when nobody can
+// queryClusterIfAllowed returns nil when the caller may not look at the cluster, and when nobody can
 // say: the name of a cluster is for those who may.
-func (s *viewStorage) askIfAllowed(ctx context.Context, cluster string, q *question, t *turn, limit int64) *livev1alpha1.ClusterView {
-	if allowed, err := s.mayView(ctx, s.authorizer, cluster); !allowed || err != nil {
+func (s *viewStorage) queryClusterIfAllowed(ctx context.Context, cluster string, q *viewQuery, t *viewRequest, limit int64) *livev1alpha1.ClusterView {
+	if allowed, err := s.canView(ctx, s.authorizer, cluster); !allowed || err != nil {
 		return nil
 	}
-	view, err := s.ask(ctx, cluster, q, t, limit)
+	view, err := s.queryCluster(ctx, cluster, q, t, limit)
 	if err != nil {
-		return failedView(cluster, err)
+		return newFailedView(cluster, err)
 	}
 	return view
 }
 
-// mayView asks whether the caller may create viewworks in the namespace of a
+// canView asks whether the caller may create viewworks in the namespace of a
 // cluster.
-func (s *viewStorage) mayView(ctx context.Context, by authorizer.Authorizer, cluster string) (bool, error) {
+func (s *viewStorage) canView(ctx context.Context, by authorizer.Authorizer, cluster string) (bool, error) {
 	u, _ := request.UserFrom(ctx)
 	decision, _, err := by.Authorize(ctx, authorizer.AttributesRecord{
 		User:            u,
@@ -109,7 +109,7 @@ func (s *viewStorage) mayView(ctx context.Context, by authorizer.Authorizer, clu
 	return false, err
 }
 
-func failedView(cluster string, err error) *livev1alpha1.ClusterView {
+func newFailedView(cluster string, err error) *livev1alpha1.ClusterView {
 	e := &livev1alpha1.ViewError{Code: http.StatusInternalServerError, Message: err.Error()}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		s := status.Status()

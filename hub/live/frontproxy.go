@@ -23,23 +23,23 @@ import (
 // shows the same one on all its connections.
 const maxProofs = 64
 
-// errProxyName says that a certificate is the front proxy's CA's, but not the
+// errProxyCommonName says that a certificate is the front proxy's CA's, but not the
 // front proxy's.
-var errProxyName = errors.New("front proxy: common name is not an allowed one")
+var errProxyCommonName = errors.New("front proxy: common name is not an allowed one")
 
-// frontProxy believes the headers of the hub's front proxy, which shows that it
+// frontProxyAuthenticator believes the headers of the hub's front proxy, which shows that it
 // is by its client certificate. It is headerrequest.NewDynamicVerifyOptionsSecure,
 // except that a certificate is verified once and not with every request, which
 // would take more time than all else that a small request needs here.
-type frontProxy struct {
+type frontProxyAuthenticator struct {
 	options x509request.VerifyOptionFunc
 	names   headerrequest.StringSliceProvider
 	headers authenticator.Request
 	proofs  *proofs
 }
 
-func newFrontProxy(c *authenticatorfactory.RequestHeaderConfig, now func() time.Time) *frontProxy {
-	return &frontProxy{
+func newFrontProxyAuthenticator(c *authenticatorfactory.RequestHeaderConfig, now func() time.Time) *frontProxyAuthenticator {
+	return &frontProxyAuthenticator{
 		options: c.CAContentProvider.VerifyOptions,
 		names:   c.AllowedClientNames,
 		headers: headerrequest.NewDynamic(c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes),
@@ -48,7 +48,7 @@ func newFrontProxy(c *authenticatorfactory.RequestHeaderConfig, now func() time.
 }
 
 // AuthenticateRequest implements authenticator.Request.
-func (p *frontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+func (p *frontProxyAuthenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
 	}
@@ -61,7 +61,7 @@ func (p *frontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 		return nil, false, fmt.Errorf("front proxy: %w", err)
 	}
 	if names := p.names.Value(); len(names) > 0 && !slices.Contains(names, shown[0].Subject.CommonName) {
-		return nil, false, errProxyName
+		return nil, false, errProxyCommonName
 	}
 	return p.headers.AuthenticateRequest(r)
 }

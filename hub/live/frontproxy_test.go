@@ -81,9 +81,9 @@ func (ca *testCA) pool() *x509.CertPool {
 	return pool
 }
 
-// gate is a front proxy's authenticator with all that it goes by.
-type gate struct {
-	*frontProxy
+// authenticatorServer is a front proxy's authenticator with all that it goes by.
+type authenticatorServer struct {
+	*frontProxyAuthenticator
 	ca    *testCA
 	leaf  *testCA
 	shown []*x509.Certificate
@@ -92,12 +92,12 @@ type gate struct {
 	at    time.Time
 }
 
-func newGate(t *testing.T) *gate {
+func newAuthenticatorServer(t *testing.T) *authenticatorServer {
 	t.Helper()
-	g := &gate{ca: newTestCA(t), names: []string{"front-proxy"}, at: noon}
+	g := &authenticatorServer{ca: newTestCA(t), names: []string{"front-proxy"}, at: noon}
 	g.roots, g.leaf = g.ca.pool(), g.ca.client(t, "front-proxy")
 	g.shown = []*x509.Certificate{g.leaf.cert}
-	g.frontProxy = &frontProxy{
+	g.frontProxyAuthenticator = &frontProxyAuthenticator{
 		options: func() (x509.VerifyOptions, bool) {
 			return x509.VerifyOptions{Roots: g.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, g.roots != nil
 		},
@@ -110,8 +110,8 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-// ask sends a request of alice's; the name is empty when nobody is believed.
-func (g *gate) ask(t *testing.T) (string, error) {
+// authenticate sends a request of alice's; the name is empty when nobody is believed.
+func (g *authenticatorServer) authenticate(t *testing.T) (string, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://hub/", nil)
 	if err != nil {
@@ -126,36 +126,36 @@ func (g *gate) ask(t *testing.T) (string, error) {
 	return res.User.GetName(), err
 }
 
-// TestAFrontProxyOnceBelievedIsRefused shows a certificate that was verified
+// TestFrontProxyIsVerifiedAgainAfterChange shows a certificate that was verified
 // before, after something that the proof went by has changed.
-func TestAFrontProxyOnceBelievedIsRefused(t *testing.T) {
+func TestFrontProxyIsVerifiedAgainAfterChange(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		change func(t *testing.T, g *gate)
+		change func(t *testing.T, g *authenticatorServer)
 		silent bool // no opinion in place of an error
 	}{
-		"changed bundle":    {reason: "its CA is trusted no more", change: func(t *testing.T, g *gate) { g.roots = newTestCA(t).pool() }},
-		"no bundle":         {reason: "nobody says whom to trust", change: func(_ *testing.T, g *gate) { g.roots = nil }, silent: true},
-		"expired":           {reason: "its time is over", change: func(_ *testing.T, g *gate) { g.at = g.leaf.cert.NotAfter.Add(time.Second) }},
-		"clock set back":    {reason: "its time has not come", change: func(_ *testing.T, g *gate) { g.at = g.leaf.cert.NotBefore.Add(-time.Second) }},
-		"other name":        {reason: "the name was taken off the list", change: func(_ *testing.T, g *gate) { g.names = []string{"aggregator"} }},
-		"other certificate": {reason: "the name is the same, the CA is not", change: func(t *testing.T, g *gate) { g.shown = []*x509.Certificate{newTestCA(t).client(t, "front-proxy").cert} }},
-		"server's": {reason: "it is not for clients", change: func(t *testing.T, g *gate) {
+		"changed bundle":    {reason: "its CA is trusted no more", change: func(t *testing.T, g *authenticatorServer) { g.roots = newTestCA(t).pool() }},
+		"no bundle":         {reason: "nobody says whom to trust", change: func(_ *testing.T, g *authenticatorServer) { g.roots = nil }, silent: true},
+		"expired":           {reason: "its time is over", change: func(_ *testing.T, g *authenticatorServer) { g.at = g.leaf.cert.NotAfter.Add(time.Second) }},
+		"clock set back":    {reason: "its time has not come", change: func(_ *testing.T, g *authenticatorServer) { g.at = g.leaf.cert.NotBefore.Add(-time.Second) }},
+		"other name":        {reason: "the name was taken off the list", change: func(_ *testing.T, g *authenticatorServer) { g.names = []string{"aggregator"} }},
+		"other certificate": {reason: "the name is the same, the CA is not", change: func(t *testing.T, g *authenticatorServer) { g.shown = []*x509.Certificate{newTestCA(t).client(t, "front-proxy").cert} }},
+		"server's": {reason: "it is not for clients", change: func(t *testing.T, g *authenticatorServer) {
 			g.shown = []*x509.Certificate{g.ca.client(t, "front-proxy", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }).cert}
 		}},
-		"no certificate": {reason: "headers alone prove nothing", change: func(_ *testing.T, g *gate) { g.shown = nil }, silent: true},
+		"no certificate": {reason: "headers alone prove nothing", change: func(_ *testing.T, g *authenticatorServer) { g.shown = nil }, silent: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			g := newGate(t)
+			g := newAuthenticatorServer(t)
 			for range 2 {
-				if user, err := g.ask(t); user != "alice" || err != nil {
+				if user, err := g.authenticate(t); user != "alice" || err != nil {
 					t.Fatalf("at first: %q, %v", user, err)
 				}
 			}
 			tc.change(t, g)
 			for range 2 {
-				if user, err := g.ask(t); user != "" || (err == nil) != tc.silent {
+				if user, err := g.authenticate(t); user != "" || (err == nil) != tc.silent {
 					t.Errorf("%s: believed as %q, %v", tc.reason, user, err)
 				}
 			}
@@ -163,36 +163,36 @@ func TestAFrontProxyOnceBelievedIsRefused(t *testing.T) {
 	}
 }
 
-func TestAProofEndsWithTheFirstOfItsChain(t *testing.T) {
-	g := newGate(t)
+func TestVerifiedChainExpiresWithFirstCertificate(t *testing.T) {
+	g := newAuthenticatorServer(t)
 	between := g.ca.issue(t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: "between"}, NotBefore: noon.Add(-time.Minute), NotAfter: noon.Add(time.Minute),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
 	leaf := between.client(t, "front-proxy").cert
 	g.shown = []*x509.Certificate{leaf, between.cert}
-	if user, err := g.ask(t); user != "alice" || err != nil {
+	if user, err := g.authenticate(t); user != "alice" || err != nil {
 		t.Fatalf("at first: %q, %v", user, err)
 	}
 	g.at = noon.Add(time.Minute + time.Second)
-	if user, err := g.ask(t); user != "" || err == nil {
+	if user, err := g.authenticate(t); user != "" || err == nil {
 		t.Errorf("the CA between has expired: believed as %q, %v", user, err)
 	}
 	g.at = noon.Add(-time.Minute - time.Second)
-	if user, err := g.ask(t); user != "" || err == nil {
+	if user, err := g.authenticate(t); user != "" || err == nil {
 		t.Errorf("the CA between is not valid yet: believed as %q, %v", user, err)
 	}
 	g.at, g.shown = noon, []*x509.Certificate{leaf}
-	if user, err := g.ask(t); user != "" || err == nil {
+	if user, err := g.authenticate(t); user != "" || err == nil {
 		t.Errorf("the chain is broken now: believed as %q, %v", user, err)
 	}
 }
 
-func TestABundleWithTheSameCAIsBelievedAgain(t *testing.T) {
-	g := newGate(t)
+func TestFrontProxyIsAcceptedAfterBundleReload(t *testing.T) {
+	g := newAuthenticatorServer(t)
 	for range 3 {
 		g.roots = g.ca.pool()
-		if user, err := g.ask(t); user != "alice" || err != nil {
+		if user, err := g.authenticate(t); user != "alice" || err != nil {
 			t.Fatalf("believed as %q, %v", user, err)
 		}
 		if len(g.proofs.held) != 1 || g.proofs.roots != g.roots {
@@ -201,17 +201,17 @@ func TestABundleWithTheSameCAIsBelievedAgain(t *testing.T) {
 	}
 }
 
-func TestProofsAreBoundedAndOnlyOfWhatWasVerified(t *testing.T) {
-	g := newGate(t)
+func TestVerifiedChainsAreLimitedAndValid(t *testing.T) {
+	g := newAuthenticatorServer(t)
 	strangers := newTestCA(t)
 	for range maxProofs + 1 {
 		g.shown = []*x509.Certificate{g.ca.client(t, "front-proxy").cert}
-		if user, err := g.ask(t); user != "alice" || err != nil {
+		if user, err := g.authenticate(t); user != "alice" || err != nil {
 			t.Fatalf("believed as %q, %v", user, err)
 		}
 		held := len(g.proofs.held)
 		g.shown = []*x509.Certificate{strangers.client(t, "front-proxy").cert}
-		if user, err := g.ask(t); user != "" || err == nil || len(g.proofs.held) != held {
+		if user, err := g.authenticate(t); user != "" || err == nil || len(g.proofs.held) != held {
 			t.Fatalf("a stranger: believed as %q, %v; %d proofs, %d before", user, err, len(g.proofs.held), held)
 		}
 		if held > maxProofs {
@@ -225,13 +225,13 @@ func TestProofsAreBoundedAndOnlyOfWhatWasVerified(t *testing.T) {
 	}
 }
 
-func TestManyRequestsShareProofs(t *testing.T) {
-	g := newGate(t)
+func TestConcurrentRequestsShareVerifiedChains(t *testing.T) {
+	g := newAuthenticatorServer(t)
 	var callers sync.WaitGroup
 	for range 16 {
 		callers.Go(func() {
 			for range 50 {
-				if user, err := g.ask(t); user != "alice" || err != nil {
+				if user, err := g.authenticate(t); user != "alice" || err != nil {
 					t.Errorf("believed as %q, %v", user, err)
 				}
 			}
@@ -274,8 +274,8 @@ func (s *liveServer) askThrough(t testing.TB, client *http.Client, path string) 
 	return res.StatusCode, res.Body.Close()
 }
 
-// onlyAlice is a kube door that knows nobody else.
-func onlyAlice(next http.HandlerFunc) http.HandlerFunc {
+// requireAlice is a kube door that knows nobody else.
+func requireAlice(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if got := callerSeen(r); got != "alice devs,system:authenticated" {
 			http.Error(w, got, http.StatusForbidden)
@@ -285,9 +285,9 @@ func onlyAlice(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// await asks until the answer is the wanted one. A server that has just started
+// waitForStatus asks until the answer is the wanted one. A server that has just started
 // has yet to learn whom to believe.
-func (s *liveServer) await(t testing.TB, client *http.Client, want int) {
+func (s *liveServer) waitForStatus(t testing.TB, client *http.Client, want int) {
 	t.Helper()
 	var last int
 	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(context.Context) (done bool, err error) {
@@ -299,16 +299,16 @@ func (s *liveServer) await(t testing.TB, client *http.Client, want int) {
 	}
 }
 
-// TestTheFrontProxyIsFollowed has the hub's API server trust another CA while a
+// TestServerFollowsFrontProxyConfigMap has the hub's API server trust another CA while a
 // connection goes on that was believed.
-func TestTheFrontProxyIsFollowed(t *testing.T) {
-	a := newAgent(t, onlyAlice(func(http.ResponseWriter, *http.Request) {}))
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, anything, Limits{})
+func TestServerFollowsFrontProxyConfigMap(t *testing.T) {
+	a := newTestAgent(t, requireAlice(func(http.ResponseWriter, *http.Request) {}))
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, allowAll, Limits{})
 	client := s.frontProxyClient(t, "front-proxy")
-	s.await(t, client, http.StatusOK)
+	s.waitForStatus(t, client, http.StatusOK)
 	if code, err := s.askThrough(t, s.frontProxyClient(t, "somebody"), "/clusters/c1/proxy/api"); code != http.StatusUnauthorized || err != nil {
 		t.Errorf("another name is answered %d, %v; want 401", code, err)
 	}
 	s.hub.trust(newTestCA(t).bundle())
-	s.await(t, client, http.StatusUnauthorized)
+	s.waitForStatus(t, client, http.StatusUnauthorized)
 }

@@ -111,16 +111,16 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// agent is the other end of a session: a server that is reached by HTTP/2 and
+// testAgent is the other end of a session: a server that is reached by HTTP/2 and
 // by raw streams, as the tunnel's is.
-type agent struct {
+type testAgent struct {
 	*httptest.Server
 	transport *http.Transport
 }
 
-func newAgent(t testing.TB, door http.HandlerFunc) *agent {
+func newTestAgent(t testing.TB, door http.HandlerFunc) *testAgent {
 	t.Helper()
-	a := &agent{Server: httptest.NewUnstartedServer(door)}
+	a := &testAgent{Server: httptest.NewUnstartedServer(door)}
 	a.Config.Protocols = new(http.Protocols)
 	a.Config.Protocols.SetHTTP1(true)
 	a.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -138,26 +138,26 @@ func newAgent(t testing.TB, door http.HandlerFunc) *agent {
 	return a
 }
 
-func (a *agent) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a *testAgent) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host != kubeDoor {
 		return nil, fmt.Errorf("door %q: %w", r.URL.Host, tunnel.ErrDoor)
 	}
 	return a.transport.RoundTrip(r)
 }
 
-func (a *agent) Dial(ctx context.Context, _ string) (net.Conn, error) {
+func (a *testAgent) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", a.Listener.Addr().String())
 }
 
-func (a *agent) Info() SessionInfo { return SessionInfo{ConnectedAt: noon, AgentVersion: "v0.1.0"} }
+func (a *testAgent) Info() SessionInfo { return SessionInfo{ConnectedAt: noon, AgentVersion: "v0.1.0"} }
 
-// broken is a session whose way is barred.
-type broken struct{ err error }
+// brokenSession is a session whose way is barred.
+type brokenSession struct{ err error }
 
-func (b broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, b.err }
-func (b broken) Dial(context.Context, string) (net.Conn, error)  { return nil, b.err }
-func (b broken) Info() SessionInfo                               { return SessionInfo{} }
+func (b brokenSession) RoundTrip(*http.Request) (*http.Response, error) { return nil, b.err }
+func (b brokenSession) Dial(context.Context, string) (net.Conn, error)  { return nil, b.err }
+func (b brokenSession) Info() SessionInfo                               { return SessionInfo{} }
 
 // fleet is Sessions and Records of a fixed set. A cluster without session is
 // known and not connected.
@@ -209,11 +209,11 @@ func (f *fleet) Subscribe(_ context.Context, tell func(RecordEvent)) error {
 	return nil
 }
 
-func mayNotImpersonate(r authorizationv1.SubjectAccessReviewSpec) bool {
+func denyImpersonation(r authorizationv1.SubjectAccessReviewSpec) bool {
 	return r.ResourceAttributes != nil && !strings.HasPrefix(r.ResourceAttributes.Verb, "impersonate")
 }
 
-func mayUseC1(r authorizationv1.SubjectAccessReviewSpec) bool {
+func allowC1(r authorizationv1.SubjectAccessReviewSpec) bool {
 	return r.ResourceAttributes != nil && r.ResourceAttributes.Resource == clustersResource && r.ResourceAttributes.Name == "c1"
 }
 
@@ -224,7 +224,7 @@ type liveServer struct {
 	hub     *hubAPI
 }
 
-func anything(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+func allowAll(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 
 func start(t testing.TB, f *fleet, rights func(authorizationv1.SubjectAccessReviewSpec) bool, limits Limits) *liveServer {
 	t.Helper()

@@ -14,9 +14,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// impersonations are header lines by which a caller could try to be someone
+// impersonationHeaders are header lines by which a caller could try to be someone
 // else at the kube door.
-func impersonations() []string {
+func impersonationHeaders() []string {
 	var lines []string
 	for _, name := range []string{
 		"Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-Scopes", "Impersonate-Future",
@@ -40,15 +40,15 @@ func impersonations() []string {
 		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.cm9vdA\r\n")
 }
 
-// TestNoImpersonationLeavesTheHub sends each line over the wire, with an
+// TestProxyRemovesImpersonationHeaders sends each line over the wire, with an
 // ordinary request and with an upgrade. Either the hub's own chain resolves or
 // refuses it, or the cluster is asked as alice.
-func TestNoImpersonationLeavesTheHub(t *testing.T) {
+func TestProxyRemovesImpersonationHeaders(t *testing.T) {
 	seen := make(chan *http.Request, 16)
-	a := newAgent(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Clone(t.Context()) })
+	a := newTestAgent(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Clone(t.Context()) })
 	// Nobody may impersonate on the hub.
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, mayNotImpersonate, Limits{})
-	lines := impersonations()
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, denyImpersonation, Limits{})
+	lines := impersonationHeaders()
 	if len(lines) < 120 {
 		t.Fatalf("%d variants, want 120", len(lines))
 	}
@@ -110,9 +110,9 @@ func (s *liveServer) raw(t *testing.T, request string) {
 	_ = res.Body.Close()
 }
 
-// targets try to be authorized for one cluster or path and forwarded to
+// proxyTargets try to be authorized for one cluster or path and forwarded to
 // another. The caller may use c1 alone.
-func targets() []string {
+func proxyTargets() []string {
 	var all []string
 	for _, trick := range []string{
 		"/", "//", "/./", "/../", "/.%2e/", "/%2e./", "/%2e%2e/", "/%2E%2E/", "/%252e%252e/", "%2f", "%2F", "%252f", "/%2f", "%2f/",
@@ -134,15 +134,15 @@ func targets() []string {
 	)
 }
 
-// TestTheClusterThatIsAuthorizedIsAsked sends every target as a caller who may
+// TestProxyForwardsToAuthorizedClusterOnly sends every target as a caller who may
 // use c1 alone. The kube doors say which cluster was asked, and for what.
-func TestTheClusterThatIsAuthorizedIsAsked(t *testing.T) {
+func TestProxyForwardsToAuthorizedClusterOnly(t *testing.T) {
 	seen := make(chan string, 16)
-	door := func(name string) *agent {
-		return newAgent(t, func(_ http.ResponseWriter, r *http.Request) { seen <- name + " " + r.RequestURI })
+	door := func(name string) *testAgent {
+		return newTestAgent(t, func(_ http.ResponseWriter, r *http.Request) { seen <- name + " " + r.RequestURI })
 	}
-	s := start(t, &fleet{clusters: map[string]Session{"c1": door("c1"), "c2": door("c2")}}, mayUseC1, Limits{})
-	all := targets()
+	s := start(t, &fleet{clusters: map[string]Session{"c1": door("c1"), "c2": door("c2")}}, allowC1, Limits{})
+	all := proxyTargets()
 	if len(all) < 150 {
 		t.Fatalf("%d variants, want 150", len(all))
 	}
@@ -165,9 +165,9 @@ func TestTheClusterThatIsAuthorizedIsAsked(t *testing.T) {
 	t.Logf("%d of %d targets were forwarded, all to the authorized cluster", forwarded, len(all))
 }
 
-// upgrades are requests that are an upgrade, or may look like one to a reader
+// upgradeRequests are requests that are an upgrade, or may look like one to a reader
 // behind: each method with each form of the two headers.
-func upgrades() []string {
+func upgradeRequests() []string {
 	var all []string
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 		for _, lines := range []string{
@@ -189,15 +189,15 @@ func upgrades() []string {
 	return all
 }
 
-// TestNoUpgradePassesWithoutCreate sends each with a second request behind it,
+// TestProxyRefusesUpgradeVariantsWithoutCreate sends each with a second request behind it,
 // as a caller who may do all but create.
-func TestNoUpgradePassesWithoutCreate(t *testing.T) {
+func TestProxyRefusesUpgradeVariantsWithoutCreate(t *testing.T) {
 	asked := make(chan *http.Request, 16)
-	a := newAgent(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.Clone(t.Context()) })
+	a := newTestAgent(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.Clone(t.Context()) })
 	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, func(r authorizationv1.SubjectAccessReviewSpec) bool {
-		return mayUseC1(r) && r.ResourceAttributes.Verb != "create"
+		return allowC1(r) && r.ResourceAttributes.Verb != "create"
 	}, Limits{})
-	all := upgrades()
+	all := upgradeRequests()
 	if len(all) < 60 {
 		t.Fatalf("%d variants, want 60", len(all))
 	}

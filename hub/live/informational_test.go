@@ -14,10 +14,10 @@ import (
 	"github.com/spokelet/spokelet/tunnel"
 )
 
-// TestACallerWhoReadsNothingStopsNoOtherRequest has a cluster answer 103 over and
+// TestSlowReaderDoesNotBlockOtherRequests has a cluster answer 103 over and
 // over to a caller who takes none of it, through a session of the tunnel.
-func TestACallerWhoReadsNothingStopsNoOtherRequest(t *testing.T) {
-	hub, sp := tunneltest.NewHub(t, nil), newSpoke()
+func TestSlowReaderDoesNotBlockOtherRequests(t *testing.T) {
+	hub, sp := tunneltest.NewHub(t, nil), newFakeCluster()
 	begun := make(chan struct{}, 1)
 	hub.Connect(t, "c1", map[string]http.Handler{tunnel.DoorKube: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/hints" {
@@ -34,7 +34,7 @@ func TestACallerWhoReadsNothingStopsNoOtherRequest(t *testing.T) {
 		}
 	})})
 	session := hub.Session(t, "c1")
-	s := start(t, &fleet{clusters: map[string]Session{"c1": tunnelSession{session}}}, anything, Limits{ViewTimeout: 5 * time.Second})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": tunnelSession{session}}}, allowAll, Limits{ViewTimeout: 5 * time.Second})
 	s.dial(t, "GET "+livePath+"/clusters/c1/proxy/hints HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer mallory\r\n\r\n")
 	<-begun
 	for range 20 {
@@ -47,9 +47,9 @@ func TestACallerWhoReadsNothingStopsNoOtherRequest(t *testing.T) {
 	}
 }
 
-// TestNoInformationalAnswerIsPassedOn has a cluster send each before its answer,
+// TestProxyDropsInformationalResponses has a cluster send each before its answer,
 // with a place to go to. A 101 would leave a caller of HTTP/1.1 without an answer.
-func TestNoInformationalAnswerIsPassedOn(t *testing.T) {
+func TestProxyDropsInformationalResponses(t *testing.T) {
 	hub := tunneltest.NewHub(t, nil)
 	hub.Connect(t, "c1", map[string]http.Handler{tunnel.DoorKube: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "https://elsewhere/")
@@ -59,7 +59,7 @@ func TestNoInformationalAnswerIsPassedOn(t *testing.T) {
 		w.Header().Del("Location")
 		_, _ = io.WriteString(w, "answer")
 	})})
-	s := start(t, &fleet{clusters: map[string]Session{"c1": tunnelSession{hub.Session(t, "c1")}}}, anything, Limits{})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": tunnelSession{hub.Session(t, "c1")}}}, allowAll, Limits{})
 	_, br := s.dial(t, "GET "+livePath+"/clusters/c1/proxy/api HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer alice\r\n\r\n")
 	res, err := http.ReadResponse(br, nil)
 	if err != nil {
@@ -72,10 +72,10 @@ func TestNoInformationalAnswerIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestAnUpgradeIsNotAnsweredWith1xxForever: none of them is passed on, and all of
+// TestProxyLimitsInformationalResponsesToUpgrade: none of them is passed on, and all of
 // them together are bounded as one header is.
-func TestAnUpgradeIsNotAnsweredWith1xxForever(t *testing.T) {
-	a := newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+func TestProxyLimitsInformationalResponsesToUpgrade(t *testing.T) {
+	a := newTestAgent(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -86,7 +86,7 @@ func TestAnUpgradeIsNotAnsweredWith1xxForever(t *testing.T) {
 			_, err = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLocation: https://elsewhere/\r\nLink: "+strings.Repeat("a", 1000)+"\r\n\r\n")
 		}
 	})
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, anything, Limits{})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, allowAll, Limits{})
 	_, br := s.dial(t, upgradeRequest("alice", "/exec", ""))
 	res, err := http.ReadResponse(br, nil)
 	if err != nil || res.StatusCode != http.StatusBadGateway {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestAResourceWithANameThatKubernetesDoesNotAllowIsLeftOut: the others stay.
-func TestAResourceWithANameThatKubernetesDoesNotAllowIsLeftOut(t *testing.T) {
+// TestReadCatalogSkipsInvalidNames: the others stay.
+func TestReadCatalogSkipsInvalidNames(t *testing.T) {
 	const list = `{"name":%s,"singularName":%s,"namespaced":true,"kind":%s,"verbs":["list"],"shortNames":[%s]}`
 	const whole = `{"resource":%s,"singularResource":%s,"scope":"Namespaced","responseKind":{"kind":%s},"verbs":["list"],"shortNames":[%s]}`
 	long := strings.Repeat("a", 64)
@@ -46,21 +46,21 @@ func TestAResourceWithANameThatKubernetesDoesNotAllowIsLeftOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			group, version := cmp.Or(tc.group, "y.io"), cmp.Or(tc.version, "v1")
 			one := fmt.Sprintf(list, quote(tc.plural), quote(tc.singular), quote(tc.kind), quote(tc.name))
-			listed := &documents{bodies: map[string]string{
+			listed := &discoverySession{bodies: map[string]string{
 				"/api":          noCore,
 				"/apis":         fmt.Sprintf(`{"groups":[{"name":"x.io","versions":[{"version":"v1"}]},{"name":%s,"versions":[{"version":%s}]}]}`, quote(group), quote(version)),
 				"/apis/x.io/v1": `{"resources":[` + thing + `]}`, "/apis/" + group + "/" + version: `{"resources":[` + one + `]}`,
 			}}
 			at := fmt.Sprintf(`{"metadata":{"name":%s},"versions":[{"version":%s,"resources":[`, quote(group), quote(version))
-			aggregated := &documents{bodies: map[string]string{"/api": noCore, "/apis": `{"items":[` +
+			aggregated := &discoverySession{bodies: map[string]string{"/api": noCore, "/apis": `{"items":[` +
 				at + fmt.Sprintf(whole, quote(tc.plural), quote(tc.singular), quote(tc.kind), quote(tc.name)) + `]}]},` +
 				`{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[` + thingOne + `}]}]}]}`}}
 			want := 1
 			if tc.kept {
 				want = 2
 			}
-			for form, session := range map[string]*documents{"listed": listed, "aggregated": aggregated} {
-				c, err := discover(t.Context(), "c1", session, alice(), holding{})
+			for form, session := range map[string]*discoverySession{"listed": listed, "aggregated": aggregated} {
+				c, err := readCatalog(t.Context(), "c1", session, alice(), memoryReservation{})
 				if err != nil || len(c.resources) != want {
 					t.Errorf("%s: %s: %d resources, %v; want %d", tc.reason, form, len(c.resources), err, want)
 					continue

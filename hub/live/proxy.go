@@ -36,19 +36,19 @@ const (
 // proxy serves clusters/proxy. The chain before it has authenticated the
 // caller and authorized the verb of the request's method.
 type proxy struct {
-	board      *board
+	store      *clusterStore
 	sessions   Sessions
 	authorizer authorizer.Authorizer
 	buffers    httputil.BufferPool
 	codecs     codecs
-	requests   *requests
+	requests   *requestLimiter
 	errorLog   *log.Logger
 	logger     logr.Logger
 }
 
-// before serves clusters/proxy and leaves the rest to next. The way through
+// wrap serves clusters/proxy and leaves the rest to next. The way through
 // next would refuse a dry run, which is the cluster's to answer.
-func (p *proxy) before(next http.Handler) http.Handler {
+func (p *proxy) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if ok && info.APIGroup == livev1alpha1.GroupName && info.APIVersion == livev1alpha1.SchemeGroupVersion.Version &&
@@ -60,45 +60,45 @@ func (p *proxy) before(next http.Handler) http.Handler {
 	})
 }
 
-// passage is a request in whose favour everything is decided.
-type passage struct {
+// proxyRequest is a request in whose favour everything is decided.
+type proxyRequest struct {
 	cluster   string
 	path      string // on the cluster's API server, canonical
-	protocol  string // to switch to, if any
+	upgradeProtocol  string // to switch to, if any
 	principal impersonation.Principal
 	session   Session
 }
 
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	pass, err := p.admit(r)
+	pass, err := p.resolveRequest(r)
 	if err != nil {
-		p.refuse(w, r, err)
+		p.writeError(w, r, err)
 		return
 	}
-	leave, err := p.requests.enter(pass.cluster, pass.principal.User)
+	leave, err := p.requests.acquire(pass.cluster, pass.principal.User)
 	if err != nil {
-		p.refuse(w, r, err)
+		p.writeError(w, r, err)
 		return
 	}
 	defer leave()
-	if pass.protocol != "" {
-		p.upgrade(w, r, pass)
+	if pass.upgradeProtocol != "" {
+		p.serveUpgrade(w, r, pass)
 		return
 	}
 	(&httputil.ReverseProxy{
-		Rewrite:        func(pr *httputil.ProxyRequest) { pass.address(pr.Out) },
-		Transport:      passable{RoundTripper: pass.session},
+		Rewrite:        func(pr *httputil.ProxyRequest) { pass.rewrite(pr.Out) },
+		Transport:      checkedTransport{RoundTripper: pass.session},
 		BufferPool:     p.buffers,
 		ErrorLog:       p.errorLog,
-		ModifyResponse: func(res *http.Response) error { supersede(w.Header(), res.Header); return nil },
-		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { p.broken(w, r, pass, err) },
+		ModifyResponse: func(res *http.Response) error { removeOverridden(w.Header(), res.Header); return nil },
+		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { p.handleError(w, r, pass, err) },
 	}).ServeHTTP(w, r)
 }
 
-// admit decides about a request. Whatever goes wrong is an error, and nothing
+// resolveRequest decides about a request. Whatever goes wrong is an error, and nothing
 // is forwarded.
-func (p *proxy) admit(r *http.Request) (*passage, error) {
+func (p *proxy) resolveRequest(r *http.Request) (*proxyRequest, error) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
 		return nil, apierrors.NewInternalError(errNoRequestInfo)
@@ -111,7 +111,7 @@ func (p *proxy) admit(r *http.Request) (*passage, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	caller, err := callerOf(r.Context(), info.Name)
+	caller, err := principalFrom(r.Context(), info.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +120,14 @@ func (p *proxy) admit(r *http.Request) (*passage, error) {
 			return nil, err
 		}
 	}
-	if !p.board.known(info.Name) {
-		return nil, unknownCluster(info.Name)
+	if !p.store.exists(info.Name) {
+		return nil, newClusterNotFound(info.Name)
 	}
 	session, err := p.sessions.Get(r.Context(), info.Name)
 	if err != nil {
-		return nil, unreachable(info.Name, err)
+		return nil, newUnreachableError(info.Name, err)
 	}
-	return &passage{cluster: info.Name, path: path, protocol: protocol, principal: caller, session: session}, nil
+	return &proxyRequest{cluster: info.Name, path: path, upgradeProtocol: protocol, principal: caller, session: session}, nil
 }
 
 // targetPath returns the path on the cluster's API server. The cluster in the
@@ -151,20 +151,20 @@ func targetPath(r *http.Request, cluster string) (string, error) {
 // proxyPrefix precedes the cluster's name in the paths of clusters/proxy.
 const proxyPrefix = "/apis/" + livev1alpha1.GroupName + "/v1alpha1/" + clustersResource + "/"
 
-// callerOf is the principal on whose behalf a cluster is asked.
-func callerOf(ctx context.Context, cluster string) (impersonation.Principal, error) {
+// principalFrom is the principal on whose behalf a cluster is asked.
+func principalFrom(ctx context.Context, cluster string) (impersonation.Principal, error) {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
 		return impersonation.Principal{}, apierrors.NewUnauthorized("caller is unknown")
 	}
-	caller := principalOf(u)
+	caller := newPrincipal(u)
 	if err := caller.Validate(); err != nil {
 		return impersonation.Principal{}, apierrors.NewForbidden(livev1alpha1.Resource(clustersResource), cluster, err)
 	}
 	return caller, nil
 }
 
-func principalOf(u user.Info) impersonation.Principal {
+func newPrincipal(u user.Info) impersonation.Principal {
 	return impersonation.Principal{Kind: impersonation.User, User: u.GetName(), Groups: u.GetGroups()}
 }
 
@@ -193,17 +193,17 @@ func (p *proxy) authorizeUpgrade(ctx context.Context, info *request.RequestInfo)
 		errors.New("an upgrade needs the verb create: "+reason))
 }
 
-// address points out at the kube door, as the principal and nobody else.
-func (pass *passage) address(out *http.Request) {
+// rewrite points out at the kube door, as the principal and nobody else.
+func (pass *proxyRequest) rewrite(out *http.Request) {
 	out.URL = &url.URL{Scheme: "http", Host: kubeDoor, Path: pass.path, RawQuery: out.URL.RawQuery}
 	out.Host = kubeDoor
 	out.Trailer = nil
-	assert(out.Context(), out.Header, pass.principal)
+	setIdentity(out.Context(), out.Header, pass.principal)
 }
 
-// assert replaces whatever h says about the caller, the caller's credentials
+// setIdentity replaces whatever h says about the caller, the caller's credentials
 // included, by p, and carries the audit id along.
-func assert(ctx context.Context, h http.Header, p impersonation.Principal) {
+func setIdentity(ctx context.Context, h http.Header, p impersonation.Principal) {
 	impersonation.Scrub(h)
 	delete(h, "Authorization")
 	delete(h, "Cookie")
@@ -219,15 +219,15 @@ func assert(ctx context.Context, h http.Header, p impersonation.Principal) {
 	}
 }
 
-// passable gives the answers that may be passed on; any other is an error.
-type passable struct {
+// checkedTransport gives the answers that may be passed on; any other is an error.
+type checkedTransport struct {
 	http.RoundTripper
-	// switches says that the request is an upgrade, which 101 answers.
-	switches bool
+	// isUpgrade says that the request is an upgrade, which 101 answers.
+	isUpgrade bool
 }
 
 // RoundTrip implements http.RoundTripper.
-func (p passable) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := p.RoundTripper.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -236,7 +236,7 @@ func (p passable) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch _, located := res.Header["Location"]; {
 	case located && !created:
 		err = fmt.Errorf("%w: %d", errRedirect, res.StatusCode)
-	case p.switches && res.StatusCode == http.StatusSwitchingProtocols:
+	case p.isUpgrade && res.StatusCode == http.StatusSwitchingProtocols:
 		return res, nil
 	case res.StatusCode < http.StatusOK || res.StatusCode > 599:
 		err = fmt.Errorf("%w: %d", errStatusCode, res.StatusCode)
@@ -247,40 +247,40 @@ func (p passable) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// supersede removes what this server has put into the answer's header and the
+// removeOverridden removes what this server has put into the answer's header and the
 // cluster's API server says too.
-func supersede(own, theirs http.Header) {
+func removeOverridden(own, theirs http.Header) {
 	for k := range theirs {
 		delete(own, k)
 	}
 }
 
-// upgrade forwards an upgrade request over a raw stream of its own.
-func (p *proxy) upgrade(w http.ResponseWriter, r *http.Request, pass *passage) {
+// serveUpgrade forwards an upgrade request over a raw stream of its own.
+func (p *proxy) serveUpgrade(w http.ResponseWriter, r *http.Request, pass *proxyRequest) {
 	out := r.Clone(r.Context())
 	out.RequestURI = ""
 	out.Body = nil
-	httpproxy.KeepUpgrade(out.Header, pass.protocol)
-	pass.address(out)
-	stream := followed{passable{switches: true, RoundTripper: httpproxy.SwitchTransport(func(ctx context.Context) (net.Conn, error) {
+	httpproxy.KeepUpgrade(out.Header, pass.upgradeProtocol)
+	pass.rewrite(out)
+	stream := spdyMonitor{checkedTransport{isUpgrade: true, RoundTripper: httpproxy.SwitchTransport(func(ctx context.Context) (net.Conn, error) {
 		return pass.session.Dial(ctx, kubeDoor)
 	})}}
 	if err := httpproxy.Exchange(w, out, stream); err != nil {
-		p.broken(w, r, pass, err)
+		p.handleError(w, r, pass, err)
 	}
 }
 
-// broken answers when the cluster gave no answer.
-func (p *proxy) broken(w http.ResponseWriter, r *http.Request, pass *passage, err error) {
+// handleError answers when the cluster gave no answer.
+func (p *proxy) handleError(w http.ResponseWriter, r *http.Request, pass *proxyRequest, err error) {
 	if r.Context().Err() != nil {
 		// Nobody waits for an answer; a broken stream is the honest one.
 		panic(http.ErrAbortHandler)
 	}
-	p.refuse(w, r, unreachable(pass.cluster, err))
+	p.writeError(w, r, newUnreachableError(pass.cluster, err))
 }
 
-func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	recordRefusal(p.logger, r, err)
+func (p *proxy) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	logRefusal(p.logger, r, err)
 	if r.ProtoMajor == 1 && len(r.Header["Upgrade"])+len(r.Header["Connection"]) > 0 {
 		// What follows a refused upgrade on its connection is not HTTP.
 		w.Header().Set("Connection", "close")

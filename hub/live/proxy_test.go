@@ -18,15 +18,15 @@ import (
 	"github.com/spokelet/spokelet/tunnel"
 )
 
-func TestProxyAsksTheClusterAsTheCaller(t *testing.T) {
+func TestProxySendsCallerIdentity(t *testing.T) {
 	seen := make(chan *http.Request, 1)
-	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+	a := newTestAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		seen <- r.Clone(t.Context())
 		w.Header().Set("Cache-Control", "theirs")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, "answer")
 	})
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, anything, Limits{})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, allowAll, Limits{})
 	res := s.do(t, http.MethodPost, livePath+"/clusters/c1/proxy/api/v1/namespaces/a/pods/b%20c?dryRun=All&x=%2f", "alice",
 		http.Header{"Cookie": {"secret"}, "Audit-Id": {"4711"}, "Traceparent": {"00-1-2-01"}, "X-Remote-User": {"root"}}, "payload")
 	if body, _ := io.ReadAll(res.Body); string(body) != "answer" || res.StatusCode != http.StatusTeapot {
@@ -52,10 +52,10 @@ func TestProxyAsksTheClusterAsTheCaller(t *testing.T) {
 	}
 }
 
-func TestProxyRefuses(t *testing.T) {
+func TestProxyRefusesRequests(t *testing.T) {
 	f := &fleet{clusters: map[string]Session{
-		"up": broken{err: fmt.Errorf("must not be asked")}, "down": nil,
-		"busy": broken{err: &tunnel.BusyError{Cluster: "busy", Door: kubeDoor, Limit: 1}}, "lost": broken{err: tunnel.ErrLost},
+		"up": brokenSession{err: fmt.Errorf("must not be asked")}, "down": nil,
+		"busy": brokenSession{err: &tunnel.BusyError{Cluster: "busy", Door: kubeDoor, Limit: 1}}, "lost": brokenSession{err: tunnel.ErrLost},
 	}}
 	rights := func(r authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "mallory" }
 	s := start(t, f, rights, Limits{})
@@ -88,29 +88,29 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
-func TestProxyNeverEndsACutAnswerCleanly(t *testing.T) {
-	a := newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+func TestProxyAbortsCutResponse(t *testing.T) {
+	a := newTestAgent(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"items":[`)
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, anything, Limits{})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, allowAll, Limits{})
 	res := s.do(t, http.MethodGet, livePath+"/clusters/c1/proxy/api/v1/pods", "alice", nil)
 	if got, err := io.ReadAll(res.Body); err == nil {
 		t.Errorf("read %q and a clean end", got)
 	}
 }
 
-func TestProxyPassesEventsOnAtOnce(t *testing.T) {
+func TestProxyFlushesWatchEvents(t *testing.T) {
 	next := make(chan struct{})
-	a := newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+	a := newTestAgent(t, func(w http.ResponseWriter, _ *http.Request) {
 		for range 3 {
 			_, _ = io.WriteString(w, "event\n")
 			_ = http.NewResponseController(w).Flush()
 			<-next
 		}
 	})
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, anything, Limits{})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, allowAll, Limits{})
 	res := s.do(t, http.MethodGet, livePath+"/clusters/c1/proxy/api/v1/pods?watch=1", "alice", nil)
 	lines := bufio.NewScanner(res.Body)
 	for range 3 {
@@ -124,9 +124,9 @@ func TestProxyPassesEventsOnAtOnce(t *testing.T) {
 	}
 }
 
-func TestProxyHoldsLittleOfALargeAnswer(t *testing.T) {
+func TestProxyStreamsLargeResponse(t *testing.T) {
 	const size = 100 << 20
-	a := newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+	a := newTestAgent(t, func(w http.ResponseWriter, _ *http.Request) {
 		chunk := make([]byte, 64<<10)
 		for range size / len(chunk) {
 			if _, err := w.Write(chunk); err != nil {
@@ -134,7 +134,7 @@ func TestProxyHoldsLittleOfALargeAnswer(t *testing.T) {
 			}
 		}
 	})
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, anything, Limits{})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, allowAll, Limits{})
 	res := s.do(t, http.MethodGet, livePath+"/clusters/c1/proxy/big", "alice", nil)
 	var most uint64
 	var read int64
@@ -175,9 +175,9 @@ func upgradeRequest(user, path, extra string) string {
 		"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" + extra + "\r\n"
 }
 
-func TestUpgradeIsCarried(t *testing.T) {
+func TestProxyForwardsUpgrade(t *testing.T) {
 	seen := make(chan *http.Request, 1)
-	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+	a := newTestAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		seen <- r.Clone(t.Context())
 		c, brw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -188,7 +188,7 @@ func TestUpgradeIsCarried(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.CopyN(c, brw, 4)
 	})
-	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, anything, Limits{})
+	s := start(t, &fleet{clusters: map[string]Session{"c1": a}}, allowAll, Limits{})
 	c, br := s.dial(t, upgradeRequest("alice", "/api/v1/namespaces/a/pods/b/exec?command=sh", ""))
 	res, err := http.ReadResponse(br, nil)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
@@ -204,11 +204,11 @@ func TestUpgradeIsCarried(t *testing.T) {
 	}
 }
 
-// TestUpgradeNeedsCreate is the GET that runs a command (nodes/proxy): the
+// TestProxyUpgradeNeedsCreate is the GET that runs a command (nodes/proxy): the
 // right to read is not enough.
-func TestUpgradeNeedsCreate(t *testing.T) {
+func TestProxyUpgradeNeedsCreate(t *testing.T) {
 	asked := make(chan struct{}, 16)
-	a := newAgent(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
+	a := newTestAgent(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
 	readers := func(r authorizationv1.SubjectAccessReviewSpec) bool {
 		return r.ResourceAttributes != nil && r.ResourceAttributes.Verb == "get" && r.ResourceAttributes.Subresource == "proxy"
 	}

@@ -52,9 +52,9 @@ func (m ManagedClusters) Subscribe(ctx context.Context, f func(RecordEvent)) err
 		return fmt.Errorf("managed clusters: %w", err)
 	}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { tell(obj, f) },
-		UpdateFunc: func(_, obj any) { tell(obj, f) },
-		DeleteFunc: func(obj any) { tellDeleted(obj, f) },
+		AddFunc:    func(obj any) { notify(obj, f) },
+		UpdateFunc: func(_, obj any) { notify(obj, f) },
+		DeleteFunc: func(obj any) { notifyDeleted(obj, f) },
 	})
 	if err != nil {
 		return fmt.Errorf("managed clusters: %w", err)
@@ -66,24 +66,24 @@ func (m ManagedClusters) Subscribe(ctx context.Context, f func(RecordEvent)) err
 	return nil
 }
 
-func tell(obj any, f func(RecordEvent)) {
+func notify(obj any, f func(RecordEvent)) {
 	mc, ok := obj.(*clusterv1.ManagedCluster)
 	if !ok {
 		return
 	}
-	f(RecordEvent{Record: recordOf(mc), Deleted: !managedcluster.Managed(mc)})
+	f(RecordEvent{Record: newRecord(mc), Deleted: !managedcluster.Managed(mc)})
 }
 
-func tellDeleted(obj any, f func(RecordEvent)) {
+func notifyDeleted(obj any, f func(RecordEvent)) {
 	if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}
 	if mc, ok := obj.(*clusterv1.ManagedCluster); ok {
-		f(RecordEvent{Record: recordOf(mc), Deleted: true})
+		f(RecordEvent{Record: newRecord(mc), Deleted: true})
 	}
 }
 
-func recordOf(mc *clusterv1.ManagedCluster) Record {
+func newRecord(mc *clusterv1.ManagedCluster) Record {
 	return Record{
 		Name:              mc.Name,
 		UID:               mc.UID,

@@ -22,9 +22,9 @@ import (
 // audit id.
 const refusedMessage = "Refused a request"
 
-// recordRefusals has every decision of an authorizer but to allow written down,
+// logRefusals has every decision of an authorizer but to allow written down,
 // an error included. The chain and the handlers ask no other.
-func recordRefusals(next authorizer.Authorizer, l logr.Logger) authorizer.Authorizer {
+func logRefusals(next authorizer.Authorizer, l logr.Logger) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		decision, reason, err := next.Authorize(ctx, a)
 		if decision == authorizer.DecisionAllow && err == nil {
@@ -33,14 +33,14 @@ func recordRefusals(next authorizer.Authorizer, l logr.Logger) authorizer.Author
 		if err != nil {
 			reason = err.Error()
 		}
-		l.Info(refusedMessage, "user", nameOf(a.GetUser()), "verb", a.GetVerb(), "path", a.GetPath(),
-			"cluster", clusterOf(a), "decision", decision.String(), "why", reason, "auditID", auditID(ctx))
+		l.Info(refusedMessage, "user", userName(a.GetUser()), "verb", a.GetVerb(), "path", a.GetPath(),
+			"cluster", requestedCluster(a), "decision", decision.String(), "why", reason, "auditID", auditID(ctx))
 		return decision, reason, err
 	})
 }
 
-// clusterOf is the cluster that a request is about, if it is about one.
-func clusterOf(a authorizer.Attributes) string {
+// requestedCluster is the cluster that a request is about, if it is about one.
+func requestedCluster(a authorizer.Attributes) string {
 	switch a.GetResource() {
 	case clustersResource:
 		return a.GetName()
@@ -51,7 +51,7 @@ func clusterOf(a authorizer.Attributes) string {
 	}
 }
 
-func nameOf(u user.Info) string {
+func userName(u user.Info) string {
 	if u == nil {
 		return ""
 	}
@@ -63,11 +63,11 @@ func auditID(ctx context.Context) string {
 	return string(id)
 }
 
-// recordRefusal writes down that a request was refused before its cluster was
+// logRefusal writes down that a request was refused before its cluster was
 // asked. That a cluster could not be asked is no refusal, and told in detail
 // only.
-func recordRefusal(l logr.Logger, r *http.Request, err error) {
-	if code := codeOf(err); code != http.StatusBadRequest && code != http.StatusUnauthorized && code != http.StatusForbidden {
+func logRefusal(l logr.Logger, r *http.Request, err error) {
+	if code := statusCode(err); code != http.StatusBadRequest && code != http.StatusUnauthorized && code != http.StatusForbidden {
 		l = l.V(1)
 	}
 	ctx := r.Context()
@@ -76,12 +76,12 @@ func recordRefusal(l logr.Logger, r *http.Request, err error) {
 	if info, ok := request.RequestInfoFrom(ctx); ok {
 		verb, cluster = info.Verb, info.Name
 	}
-	l.Info(refusedMessage, "user", nameOf(u), "verb", verb, "path", r.URL.Path,
+	l.Info(refusedMessage, "user", userName(u), "verb", verb, "path", r.URL.Path,
 		"cluster", cluster, "decision", authorizer.DecisionDeny.String(), "why", err.Error(), "auditID", auditID(ctx))
 }
 
-// codeOf is the status code of an error; one without is the server's own fault.
-func codeOf(err error) int32 {
+// statusCode is the status code of an error; one without is the server's own fault.
+func statusCode(err error) int32 {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		return status.Status().Code
 	}

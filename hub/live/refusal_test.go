@@ -21,13 +21,13 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-// recorder is a logger and the lines that it was told, those of detail aside.
-func recorder() (l logr.Logger, lines *[]string) {
+// newRecordingLogger is a logger and the lines that it was told, those of detail aside.
+func newRecordingLogger() (l logr.Logger, lines *[]string) {
 	lines = &[]string{}
 	return funcr.New(func(_, args string) { *lines = append(*lines, args) }, funcr.Options{}), lines
 }
 
-func TestEveryDecisionButToAllowIsWrittenDown(t *testing.T) {
+func TestDecisionsOtherThanAllowAreLogged(t *testing.T) {
 	asked := authorizer.AttributesRecord{
 		User: &user.DefaultInfo{Name: "mallory"}, Verb: "create", Resource: clustersResource, Subresource: proxySubresource, Name: "c1",
 		ResourceRequest: true, Path: "/apis/live.spokelet.io/v1alpha1/clusters/c1/proxy/exec",
@@ -51,11 +51,11 @@ func TestEveryDecisionButToAllowIsWrittenDown(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			l, lines := recorder()
+			l, lines := newRecordingLogger()
 			next := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 				return tc.decision, "because", tc.err
 			})
-			decision, _, err := recordRefusals(next, l).Authorize(t.Context(), asked)
+			decision, _, err := logRefusals(next, l).Authorize(t.Context(), asked)
 			if decision != tc.decision || !errors.Is(err, tc.err) {
 				t.Errorf("%s: decided %v, %v", tc.reason, decision, err)
 			}
@@ -66,7 +66,7 @@ func TestEveryDecisionButToAllowIsWrittenDown(t *testing.T) {
 	}
 }
 
-func TestARefusalIsWrittenDownAndAFailureIsNot(t *testing.T) {
+func TestLogRefusalLogsRefusalsOnly(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		err    error
@@ -75,16 +75,16 @@ func TestARefusalIsWrittenDownAndAFailureIsNot(t *testing.T) {
 		"path":          {reason: "a trick", err: apierrors.NewBadRequest("path is not canonical"), want: 1},
 		"caller":        {reason: "an odd name", err: apierrors.NewForbidden(livev1alpha1.Resource(clustersResource), "c1", errors.New("no")), want: 1},
 		"nobody":        {reason: "no caller", err: apierrors.NewUnauthorized("no"), want: 1},
-		"not connected": {reason: "nothing was refused", err: unreachable("c1", errors.New("gone"))},
-		"unknown":       {reason: "nothing was refused", err: unknownCluster("c1")},
+		"not connected": {reason: "nothing was refused", err: newUnreachableError("c1", errors.New("gone"))},
+		"unknown":       {reason: "nothing was refused", err: newClusterNotFound("c1")},
 		"own fault":     {reason: "nothing was refused", err: errors.New("boom")},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			l, lines := recorder()
+			l, lines := newRecordingLogger()
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/a?token=secret", nil)
 			ctx := request.WithUser(r.Context(), &user.DefaultInfo{Name: "alice"})
-			recordRefusal(l, r.WithContext(request.WithRequestInfo(ctx, &request.RequestInfo{Verb: "get", Name: "c1"})), tc.err)
+			logRefusal(l, r.WithContext(request.WithRequestInfo(ctx, &request.RequestInfo{Verb: "get", Name: "c1"})), tc.err)
 			if len(*lines) != tc.want {
 				t.Fatalf("%s: %q, want %d lines", tc.reason, *lines, tc.want)
 			}

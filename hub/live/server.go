@@ -37,7 +37,7 @@ const requestTimeout = time.Minute
 // Server is the live API server. It is a manager.Runnable.
 type Server struct {
 	cfg     Config
-	board   *board
+	store   *clusterStore
 	views   *viewStorage
 	generic *genericserver.GenericAPIServer
 }
@@ -49,7 +49,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, board: newBoard(time.Now)}
+	s := &Server{cfg: cfg, store: newClusterStore(time.Now)}
 	if err := s.build(ctx); err != nil {
 		return nil, fmt.Errorf("live API: %w", err)
 	}
@@ -63,21 +63,21 @@ func (s *Server) build(ctx context.Context) error {
 		return err
 	}
 	delegated := config.Authorization.Authorizer
-	config.Authorization.Authorizer = recordRefusals(delegated, s.cfg.Logger)
+	config.Authorization.Authorizer = logRefusals(delegated, s.cfg.Logger)
 	p := &proxy{
-		board:      s.board,
+		store:      s.store,
 		sessions:   s.cfg.Sessions,
 		authorizer: config.Authorization.Authorizer,
 		codecs:     codecs,
 		buffers:    httpproxy.NewBuffers(),
-		requests:   newRequests(s.cfg.Limits, s.cfg.Streams),
+		requests:   newRequestLimiter(s.cfg.Limits, s.cfg.Streams),
 		errorLog:   slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Logger), slog.LevelDebug),
 		logger:     s.cfg.Logger,
 	}
-	s.views = newViewStorage(s.board, s.cfg.Sessions, config.Authorization.Authorizer, delegated, s.cfg.Limits, s.cfg.Memory)
+	s.views = newViewStorage(s.store, s.cfg.Sessions, config.Authorization.Authorizer, delegated, s.cfg.Limits, s.cfg.Memory)
 	views := &viewHandler{views: s.views, codecs: codecs}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericserver.Config) http.Handler {
-		return chain(p.before(views.before(api)), c)
+		return buildHandlerChain(p.wrap(views.wrap(api)), c)
 	}
 	s.generic, err = config.Complete(nil).New("live.spokelet.io", genericserver.NewEmptyDelegate())
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	group := genericserver.NewDefaultAPIGroupInfo(livev1alpha1.GroupName, codecs.scheme, metav1.ParameterCodec, codecs.CodecFactory)
 	group.VersionedResourcesStorageMap[livev1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		clustersResource: &clusterStorage{board: s.board},
+		clustersResource: &clusterStorage{store: s.store},
 		clustersResource + "/" + proxySubresource: &proxyStorage{proxy: p},
 		viewWorksResource:                         s.views,
 	}
@@ -134,7 +134,7 @@ func (s *Server) genericConfig(ctx context.Context, codecs codecs) (*genericserv
 	config.OpenAPIV3Config.Info.Title = config.OpenAPIConfig.Info.Title
 	config.OpenAPIV3Config.PostProcessSpec = describePatch
 
-	if err := s.serve(config); err != nil {
+	if err := s.applyServing(config); err != nil {
 		return nil, fmt.Errorf("serving: %w", err)
 	}
 	client, err := delegationClient(s.cfg.Rest)
@@ -152,7 +152,7 @@ func (s *Server) genericConfig(ctx context.Context, codecs codecs) (*genericserv
 	return config, nil
 }
 
-func (s *Server) serve(config *genericserver.Config) error {
+func (s *Server) applyServing(config *genericserver.Config) error {
 	serving := options.NewSecureServingOptions()
 	serving.Listener = s.cfg.Listener
 	serving.MinTLSVersion = "VersionTLS12"
@@ -177,15 +177,15 @@ func delegationClient(cfg *clientrest.Config) (kubernetes.Interface, error) {
 // Start serves until ctx ends, and then until the requests in flight are done.
 // Watches end at once.
 func (s *Server) Start(ctx context.Context) error {
-	if err := s.cfg.Records.Subscribe(ctx, s.board.onRecord); err != nil {
+	if err := s.cfg.Records.Subscribe(ctx, s.store.handleRecord); err != nil {
 		return fmt.Errorf("live API: %w", err)
 	}
 	cancel := s.cfg.Sessions.Subscribe(func(e SessionEvent) {
-		s.views.catalogs.forget(e.Cluster)
-		s.board.onSession(e)
+		s.views.catalogs.remove(e.Cluster)
+		s.store.handleSession(e)
 	})
 	defer cancel()
-	stop := context.AfterFunc(ctx, s.board.end)
+	stop := context.AfterFunc(ctx, s.store.stopWatches)
 	defer stop()
 	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
 		return fmt.Errorf("live API: %w", err)

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAClusterChoosesNoOddCode has a cluster fail requests with what its API
+// TestViewWorkReplacesInvalidStatusCode has a cluster fail requests with what its API
 // server would never say, at the object and at discovery.
-func TestAClusterChoosesNoOddCode(t *testing.T) {
+func TestViewWorkReplacesInvalidStatusCode(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		http   int
@@ -38,8 +38,8 @@ func TestAClusterChoosesNoOddCode(t *testing.T) {
 	}
 	f := &fleet{clusters: map[string]Session{}}
 	for name, tc := range cases {
-		sp := newSpoke()
-		f.clusters[name] = newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		sp := newFakeCluster()
+		f.clusters[name] = newTestAgent(t, func(w http.ResponseWriter, r *http.Request) {
 			if !strings.HasSuffix(r.URL.Path, "/pods") {
 				sp.serve(w, r)
 				return
@@ -52,7 +52,7 @@ func TestAClusterChoosesNoOddCode(t *testing.T) {
 			}
 		})
 	}
-	s := start(t, f, anything, Limits{})
+	s := start(t, f, allowAll, Limits{})
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, failure := s.view(t, "alice", name, podsIn("a"))
@@ -82,44 +82,44 @@ func checkRefusal(t *testing.T, reason string, failure *metav1.Status, code, ret
 	}
 }
 
-func TestAClusterChoosesNoOddCodeAtDiscovery(t *testing.T) {
+func TestDiscoveryReplacesInvalidStatusCode(t *testing.T) {
 	f, codes := &fleet{clusters: map[string]Session{}}, []int{-1, 1, 99, 100, 200, 302, 600, 1000}
 	for i, code := range codes {
-		f.clusters[fmt.Sprintf("c%d", i)] = newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+		f.clusters[fmt.Sprintf("c%d", i)] = newTestAgent(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, code)
 		})
 	}
-	s := start(t, f, anything, Limits{})
+	s := start(t, f, allowAll, Limits{})
 	for i, code := range codes {
 		_, failure := s.view(t, "alice", fmt.Sprintf("c%d", i), podsIn("a"))
-		if failure == nil || !isRefusal(int(failure.Code)) {
+		if failure == nil || !isErrorCode(int(failure.Code)) {
 			t.Errorf("code %d: answer %+v, want a failure", code, failure)
 		}
 	}
 }
 
-// coded answers every request with a code, as a hostile agent's HTTP/2 can.
-type coded struct {
-	broken
+// statusCodeSession answers every request with a code, as a hostile agent's HTTP/2 can.
+type statusCodeSession struct {
+	brokenSession
 	code int
 }
 
-func (c coded) RoundTrip(*http.Request) (*http.Response, error) {
+func (c statusCodeSession) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: c.code, Header: http.Header{}, Body: http.NoBody}, nil
 }
 
-func TestProxyPassesNoOddCodeOn(t *testing.T) {
+func TestProxyReplacesInvalidStatusCode(t *testing.T) {
 	codes := map[int]int{
 		-1: 502, 0: 502, 1: 502, 99: 502, 600: 502, 999: 502, 1000: 502, 200: 200, 404: 404, 599: 599,
 		100: 502, 101: 502, 102: 502, 103: 502, 199: 502, // they end no request
 	}
 	f := &fleet{clusters: map[string]Session{}}
 	for code := range codes {
-		f.clusters[fmt.Sprintf("c%d", code)] = coded{code: code}
+		f.clusters[fmt.Sprintf("c%d", code)] = statusCodeSession{code: code}
 	}
-	s := start(t, f, anything, Limits{})
+	s := start(t, f, allowAll, Limits{})
 	for code, want := range codes {
 		res := s.do(t, http.MethodGet, fmt.Sprintf("%s/clusters/c%d/proxy/api", livePath, code), "alice", nil)
 		raw, _ := io.ReadAll(res.Body)
@@ -129,9 +129,9 @@ func TestProxyPassesNoOddCodeOn(t *testing.T) {
 	}
 }
 
-// TestProxyPassesNoRedirectOn has a cluster send callers elsewhere: a client
+// TestProxyRefusesRedirect has a cluster send callers elsewhere: a client
 // that follows would ask the hub, with its credentials for the hub.
-func TestProxyPassesNoRedirectOn(t *testing.T) {
+func TestProxyRefusesRedirect(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		code     int
@@ -147,13 +147,13 @@ func TestProxyPassesNoRedirectOn(t *testing.T) {
 		"odd":          {reason: "some readers follow it whatever the code", code: 404, location: "/api/v1/secrets", want: 502},
 		"busy":         {reason: "some readers follow it whatever the code", code: 503, location: "/api/v1/secrets", want: 502},
 	}
-	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newTestAgent(t, func(w http.ResponseWriter, r *http.Request) {
 		tc := cases[r.URL.Query().Get("case")]
 		if tc.location != "" {
 			w.Header().Set("Location", tc.location)
 		}
 		w.WriteHeader(tc.code)
-	})}}, anything, Limits{})
+	})}}, allowAll, Limits{})
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -21,15 +21,15 @@ import (
 
 // viewStorage answers viewworks. It stores nothing.
 type viewStorage struct {
-	board      *board
+	store      *clusterStore
 	sessions   Sessions
 	authorizer authorizer.Authorizer
-	unlogged   authorizer.Authorizer // without recordRefusals, for counting clusters that nobody named
+	silentAuthorizer   authorizer.Authorizer // without logRefusals, for counting clusters that nobody named
 	catalogs   *catalogs
 	limits     Limits
 	inFlight   *quota.Slots  // questions, by holder: see impersonation.Holder
-	held       *quota.Memory // of answers, by holder
-	memory     *quota.Memory // of all that is held for clusters, by cluster
+	callerMemory       *quota.Memory // of answers, by holder
+	clusterMemory     *quota.Memory // of all that is held for clusters, by cluster
 }
 
 var (
@@ -38,12 +38,12 @@ var (
 	_ rest.SingularNameProvider = &viewStorage{}
 )
 
-func newViewStorage(b *board, s Sessions, a, unlogged authorizer.Authorizer, l Limits, memory *quota.Memory) *viewStorage {
+func newViewStorage(b *clusterStore, s Sessions, a, unlogged authorizer.Authorizer, l Limits, memory *quota.Memory) *viewStorage {
 	return &viewStorage{
-		board: b, sessions: s, authorizer: a, unlogged: unlogged, limits: l, memory: memory,
+		store: b, sessions: s, authorizer: a, silentAuthorizer: unlogged, limits: l, clusterMemory: memory,
 		catalogs: newCatalogs(memory),
 		inFlight: quota.NewSlots(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
-		held:     quota.NewMemory(l.ViewHeldBytesPerUser, l.ViewHeldBytes),
+		callerMemory:     quota.NewMemory(l.ViewHeldBytesPerUser, l.ViewHeldBytes),
 	}
 }
 
@@ -65,58 +65,58 @@ func (s *viewStorage) Create(ctx context.Context, obj runtime.Object, validate r
 	if !ok {
 		return nil, apierrors.NewBadRequest("object is not a ViewWork")
 	}
-	t, err := s.admit(ctx, v.Namespace)
+	t, err := s.startRequest(ctx, v.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	defer t.end()
-	return s.reply(ctx, v, validate, options, t)
+	defer t.close()
+	return s.create(ctx, v, validate, options, t)
 }
 
-// turn is a question that is being answered. It is its caller's until the
+// viewRequest is a question that is being answered. It is its caller's until the
 // answer was written.
-type turn struct {
+type viewRequest struct {
 	views  *viewStorage
 	caller impersonation.Principal
 
 	mu      sync.Mutex
-	answers []holding // guarded by mu
+	reservations []memoryReservation // guarded by mu
 }
 
-// admit gives the caller a turn, or tells them to come again.
-func (s *viewStorage) admit(ctx context.Context, namespace string) (*turn, error) {
-	caller, err := callerOf(ctx, namespace)
+// startRequest gives the caller a turn, or tells them to come again.
+func (s *viewStorage) startRequest(ctx context.Context, namespace string) (*viewRequest, error) {
+	caller, err := principalFrom(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
 	if !s.inFlight.Take(impersonation.Holder(caller.User), 1) {
 		return nil, apierrors.NewTooManyRequests("too many viewworks are being answered", 1)
 	}
-	return &turn{views: s, caller: caller}, nil
+	return &viewRequest{views: s, caller: caller}, nil
 }
 
-// hold opens the accounts of one cluster's answer, which hold nothing yet.
-func (t *turn) hold(cluster string) holding {
-	h := holding{caller: t.views.held.Account(impersonation.Holder(t.caller.User)), cluster: t.views.memory.Account(cluster)}
+// reserveMemory opens the accounts of one cluster's answer, which hold nothing yet.
+func (t *viewRequest) reserveMemory(cluster string) memoryReservation {
+	h := memoryReservation{callerAccount: t.views.callerMemory.Account(impersonation.Holder(t.caller.User)), clusterAccount: t.views.clusterMemory.Account(cluster)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.answers = append(t.answers, h)
+	t.reservations = append(t.reservations, h)
 	return h
 }
 
-// end gives everything back.
-func (t *turn) end() {
+// close gives everything back.
+func (t *viewRequest) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, h := range t.answers {
+	for _, h := range t.reservations {
 		h.close()
 	}
 	t.views.inFlight.Give(impersonation.Holder(t.caller.User), 1)
 }
 
-// reply returns the question with its answer.
-func (s *viewStorage) reply(ctx context.Context, v *livev1alpha1.ViewWork, validate rest.ValidateObjectFunc, options *metav1.CreateOptions, t *turn) (*livev1alpha1.ViewWork, error) {
-	nameView(v)
+// create returns the question with its answer.
+func (s *viewStorage) create(ctx context.Context, v *livev1alpha1.ViewWork, validate rest.ValidateObjectFunc, options *metav1.CreateOptions, t *viewRequest) (*livev1alpha1.ViewWork, error) {
+	setName(v)
 	q, errs := parseView(v)
 	if len(errs) > 0 {
 		return nil, apierrors.NewInvalid(livev1alpha1.SchemeGroupVersion.WithKind("ViewWork").GroupKind(), v.Name, errs)
@@ -131,18 +131,18 @@ func (s *viewStorage) reply(ctx context.Context, v *livev1alpha1.ViewWork, valid
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limits.ViewTotalTimeout)
 	defer cancel()
-	return s.answer(ctx, v, q, t)
+	return s.run(ctx, v, q, t)
 }
 
-func (s *viewStorage) answer(ctx context.Context, v *livev1alpha1.ViewWork, q *question, t *turn) (*livev1alpha1.ViewWork, error) {
+func (s *viewStorage) run(ctx context.Context, v *livev1alpha1.ViewWork, q *viewQuery, t *viewRequest) (*livev1alpha1.ViewWork, error) {
 	if q.clusters != nil {
-		v.Status = s.fanOut(ctx, q, t)
+		v.Status = s.queryClusters(ctx, q, t)
 		return v, nil
 	}
-	if !s.board.known(v.Namespace) {
-		return nil, unknownCluster(v.Namespace)
+	if !s.store.exists(v.Namespace) {
+		return nil, newClusterNotFound(v.Namespace)
 	}
-	answer, err := s.ask(ctx, v.Namespace, q, t, min(s.limits.ViewBytes, s.limits.ViewTotalBytes))
+	answer, err := s.queryCluster(ctx, v.Namespace, q, t, min(s.limits.ViewBytes, s.limits.ViewTotalBytes))
 	if err != nil {
 		return nil, err
 	}
@@ -150,9 +150,9 @@ func (s *viewStorage) answer(ctx context.Context, v *livev1alpha1.ViewWork, q *q
 	return v, nil
 }
 
-// nameView gives the name that generateName asks for and drops what only a
+// setName gives the name that generateName asks for and drops what only a
 // stored object has.
-func nameView(v *livev1alpha1.ViewWork) {
+func setName(v *livev1alpha1.ViewWork) {
 	if v.Name == "" && v.GenerateName != "" {
 		v.Name = names.SimpleNameGenerator.GenerateName(v.GenerateName)
 	}

@@ -23,21 +23,21 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-// spoke is the API server of a cluster, behind its kube door.
-type spoke struct {
+// fakeCluster is the API server of a cluster, behind its kube door.
+type fakeCluster struct {
 	mu        sync.Mutex
 	resources string // of the core group; guarded by mu
-	asked     map[string]int
+	requests     map[string]int
 }
 
 const podsResource = `{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get","list"],"shortNames":["po"]}`
 
-func newSpoke() *spoke { return &spoke{resources: podsResource, asked: map[string]int{}} }
+func newFakeCluster() *fakeCluster { return &fakeCluster{resources: podsResource, requests: map[string]int{}} }
 
-func (s *spoke) serve(w http.ResponseWriter, r *http.Request) {
+func (s *fakeCluster) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked[r.URL.Path]++
+	s.requests[r.URL.Path]++
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
 	case "/api":
@@ -74,13 +74,13 @@ func status(w http.ResponseWriter, code int32, reason metav1.StatusReason, messa
 	})
 }
 
-func (s *spoke) count(path string) int {
+func (s *fakeCluster) count(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked[path]
+	return s.requests[path]
 }
 
-func (s *spoke) set(resources string) {
+func (s *fakeCluster) set(resources string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resources = resources
@@ -90,9 +90,9 @@ func podsIn(namespace string) livev1alpha1.ViewWorkSpec {
 	return viewSpec{Scope: scope{Resource: "po", Namespace: namespace}}
 }
 
-func TestViewOfOneClusterIsTheAnswer(t *testing.T) {
-	sp := newSpoke()
-	s := start(t, &fleet{clusters: map[string]Session{"c1": newAgent(t, sp.serve), "down": nil}}, anything, Limits{})
+func TestViewOfOneClusterReturnsResponse(t *testing.T) {
+	sp := newFakeCluster()
+	s := start(t, &fleet{clusters: map[string]Session{"c1": newTestAgent(t, sp.serve), "down": nil}}, allowAll, Limits{})
 	v, failure := s.view(t, "alice", "c1", podsIn("a"))
 	if failure != nil {
 		t.Fatal(failure.Message)
@@ -112,13 +112,13 @@ func TestViewOfOneClusterIsTheAnswer(t *testing.T) {
 	}
 }
 
-func TestViewOfOneClusterFailsWithItsReason(t *testing.T) {
+func TestViewOfOneClusterReturnsErrorOfCluster(t *testing.T) {
 	slow := make(chan struct{})
 	defer close(slow)
-	sp := newSpoke()
+	sp := newFakeCluster()
 	f := &fleet{clusters: map[string]Session{
-		"c1": newAgent(t, sp.serve), "down": nil,
-		"slow": newAgent(t, func(_ http.ResponseWriter, r *http.Request) {
+		"c1": newTestAgent(t, sp.serve), "down": nil,
+		"slow": newTestAgent(t, func(_ http.ResponseWriter, r *http.Request) {
 			select {
 			case <-slow:
 			case <-r.Context().Done():
@@ -165,10 +165,10 @@ func TestViewOfOneClusterFailsWithItsReason(t *testing.T) {
 	}
 }
 
-func TestViewFollowsWhatTheClusterServes(t *testing.T) {
-	sp := newSpoke()
-	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, sp.serve)}}
-	s := start(t, f, anything, Limits{})
+func TestViewReadsDiscoveryAgainWhenResourceIsUnknown(t *testing.T) {
+	sp := newFakeCluster()
+	f := &fleet{clusters: map[string]Session{"c1": newTestAgent(t, sp.serve)}}
+	s := start(t, f, allowAll, Limits{})
 	things := viewSpec{Scope: scope{Resource: "things", Namespace: "a"}}
 	if _, failure := s.view(t, "alice", "c1", things); failure == nil {
 		t.Fatal("things are there before they are")
@@ -188,10 +188,10 @@ func TestViewFollowsWhatTheClusterServes(t *testing.T) {
 	}
 }
 
-func TestViewOfManyClustersStatesWhatIsMissing(t *testing.T) {
-	f := &fleet{clusters: map[string]Session{"down": nil, "secret": newAgent(t, newSpoke().serve)}}
+func TestViewOfManyClustersReportsFailures(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"down": nil, "secret": newTestAgent(t, newFakeCluster().serve)}}
 	for i := range 5 {
-		f.clusters[fmt.Sprintf("c%d", i)] = newAgent(t, newSpoke().serve)
+		f.clusters[fmt.Sprintf("c%d", i)] = newTestAgent(t, newFakeCluster().serve)
 	}
 	rights := func(r authorizationv1.SubjectAccessReviewSpec) bool {
 		return r.ResourceAttributes != nil && r.ResourceAttributes.Verb == "create" && r.ResourceAttributes.Namespace != "secret"
@@ -226,10 +226,10 @@ func TestViewOfManyClustersStatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestForbiddenCountsDoNotDependOnTheSelector asks with selectors that match clusters
+// TestForbiddenCountIsIndependentOfSelector asks with selectors that match clusters
 // which the caller may not look at, and with others that match none.
-func TestForbiddenCountsDoNotDependOnTheSelector(t *testing.T) {
-	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "secret1": nil, "secret2": nil}}
+func TestForbiddenCountIsIndependentOfSelector(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve), "secret1": nil, "secret2": nil}}
 	cases := map[string]struct {
 		reason    string
 		may       func(namespace string) bool
@@ -260,19 +260,19 @@ func TestForbiddenCountsDoNotDependOnTheSelector(t *testing.T) {
 	}
 }
 
-func TestAClusterThatCannotBeAskedAboutIsNotNamed(t *testing.T) {
+func TestViewOmitsClusterWhenAuthorizationFails(t *testing.T) {
 	errBoom := errors.New("boom")
 	s := &viewStorage{authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", errBoom
 	})}
-	if v := s.askIfAllowed(t.Context(), "secret1", nil, nil, 0); v != nil {
+	if v := s.queryClusterIfAllowed(t.Context(), "secret1", nil, nil, 0); v != nil {
 		t.Errorf("a caller of whom nobody knows what they may is told %+v", v)
 	}
 }
 
-func TestViewIsBounded(t *testing.T) {
-	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": newAgent(t, newSpoke().serve)}}
-	s := start(t, f, anything, Limits{ViewBytes: 1 << 10, ViewTotalBytes: 2 * (itemCost + 100)})
+func TestViewResponseIsLimited(t *testing.T) {
+	f := &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve), "c2": newTestAgent(t, newFakeCluster().serve)}}
+	s := start(t, f, allowAll, Limits{ViewBytes: 1 << 10, ViewTotalBytes: 2 * (itemOverhead + 100)})
 	question := podsIn("a")
 	question.ClusterSelector = &metav1.LabelSelector{}
 	v, failure := s.view(t, "alice", "c1", question)
@@ -288,14 +288,14 @@ func TestViewIsBounded(t *testing.T) {
 	}
 }
 
-func TestViewsBeyondTheLimitAreToldToComeAgain(t *testing.T) {
+func TestViewsBeyondLimitGetTooManyRequests(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, func(w http.ResponseWriter, _ *http.Request) {
+	f := &fleet{clusters: map[string]Session{"c1": newTestAgent(t, func(w http.ResponseWriter, _ *http.Request) {
 		entered <- struct{}{}
 		<-leave
 		status(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no")
 	})}}
-	s := start(t, f, anything, Limits{ViewsInFlight: 1})
+	s := start(t, f, allowAll, Limits{ViewsInFlight: 1})
 	first := make(chan struct{})
 	go func() {
 		defer close(first)
@@ -315,8 +315,8 @@ func TestViewsBeyondTheLimitAreToldToComeAgain(t *testing.T) {
 	}
 }
 
-func TestViewWithAnUnknownFieldIsRefused(t *testing.T) {
-	s := start(t, &fleet{clusters: map[string]Session{"c1": broken{err: errors.New("must not be asked")}}}, anything, Limits{})
+func TestViewWithUnknownFieldIsRefused(t *testing.T) {
+	s := start(t, &fleet{clusters: map[string]Session{"c1": brokenSession{err: errors.New("must not be asked")}}}, allowAll, Limits{})
 	body := `{"apiVersion":"live.spokelet.io/v1alpha1","kind":"ViewWork","spec":{"scope":{"resource":"po","labelSelector":{"app":"nginx"}}}}`
 	for _, query := range []string{"", "?fieldValidation=Ignore"} {
 		res := s.do(t, http.MethodPost, livePath+"/namespaces/c1/viewworks"+query, "alice", http.Header{"Content-Type": {"application/json"}}, body)

@@ -26,8 +26,8 @@ func (s selection) matches(c *livev1alpha1.Cluster) bool {
 	return c != nil && s.labels.Matches(labels.Set(c.Labels)) && s.fields.Matches(fields.Set{"metadata.name": c.Name})
 }
 
-// event is what a change means to someone who sees only the selection.
-func (s selection) event(c change) (watch.Event, bool) {
+// toWatchEvent is what a change means to someone who sees only the selection.
+func (s selection) toWatchEvent(c change) (watch.Event, bool) {
 	before, after := s.matches(c.before), s.matches(c.after)
 	switch {
 	case before && after:
@@ -53,27 +53,27 @@ func initialEventsEnd(version string) watch.Event {
 	}}}
 }
 
-// watcher is one watch of the board.
-type watcher struct {
-	board  *board
-	match  selection
+// clusterWatch is one watch of the board.
+type clusterWatch struct {
+	store  *clusterStore
+	selection  selection
 	events chan watch.Event // closed by end
 }
 
-var _ watch.Interface = &watcher{}
+var _ watch.Interface = &clusterWatch{}
 
-func newWatcher(b *board, match selection, first []watch.Event) *watcher {
-	w := &watcher{board: b, match: match, events: make(chan watch.Event, len(first)+watchBuffer)}
+func newClusterWatch(b *clusterStore, match selection, first []watch.Event) *clusterWatch {
+	w := &clusterWatch{store: b, selection: match, events: make(chan watch.Event, len(first)+watchBuffer)}
 	for _, e := range first {
 		w.events <- e
 	}
 	return w
 }
 
-// offer hands over a change; false means that the watcher is too slow. The
+// send hands over a change; false means that the watcher is too slow. The
 // caller holds the board's mutex.
-func (w *watcher) offer(c change) bool {
-	e, ok := w.match.event(c)
+func (w *clusterWatch) send(c change) bool {
+	e, ok := w.selection.toWatchEvent(c)
 	if !ok {
 		return true
 	}
@@ -85,12 +85,12 @@ func (w *watcher) offer(c change) bool {
 	}
 }
 
-// end closes the watch. The caller holds the board's mutex and has taken the
+// close closes the watch. The caller holds the board's mutex and has taken the
 // watcher off the board, so that it happens once.
-func (w *watcher) end() { close(w.events) }
+func (w *clusterWatch) close() { close(w.events) }
 
 // ResultChan implements watch.Interface.
-func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
+func (w *clusterWatch) ResultChan() <-chan watch.Event { return w.events }
 
 // Stop implements watch.Interface.
-func (w *watcher) Stop() { w.board.remove(w) }
+func (w *clusterWatch) Stop() { w.store.removeWatch(w) }

@@ -18,8 +18,8 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-// question is a ViewWork's spec, parsed.
-type question struct {
+// viewQuery is a ViewWork's spec, parsed.
+type viewQuery struct {
 	resource      resourceArg
 	name          string
 	namespace     string
@@ -27,20 +27,20 @@ type question struct {
 	labels        string
 	fields        string
 	limit         int64
-	continuation  string
+	continueToken  string
 	output        livev1alpha1.ViewWorkOutput
 	clusters      labels.Selector // nil for the cluster of the namespace
 }
 
 // parseView checks a spec. Every error names its field.
-func parseView(v *livev1alpha1.ViewWork) (*question, field.ErrorList) {
+func parseView(v *livev1alpha1.ViewWork) (*viewQuery, field.ErrorList) {
 	spec, at := v.Spec, field.NewPath("spec")
-	q := &question{
+	q := &viewQuery{
 		name:          spec.Scope.Name,
 		namespace:     spec.Scope.Namespace,
 		allNamespaces: spec.Scope.AllNamespaces,
 		limit:         spec.Scope.Limit,
-		continuation:  spec.Scope.Continue,
+		continueToken:  spec.Scope.Continue,
 		output:        spec.Output,
 	}
 	errs := q.parseScope(spec.Scope, at.Child("scope"))
@@ -56,14 +56,14 @@ func parseView(v *livev1alpha1.ViewWork) (*question, field.ErrorList) {
 		selector, selectorErrs := parseSelector(spec.ClusterSelector, at.Child("clusterSelector"))
 		q.clusters = selector
 		errs = append(errs, selectorErrs...)
-		if q.continuation != "" {
+		if q.continueToken != "" {
 			errs = append(errs, field.Forbidden(at.Child("scope", "continue"), "it goes on with the list of a single cluster"))
 		}
 	}
 	return q, errs
 }
 
-func (q *question) parseScope(scope livev1alpha1.ViewWorkScope, at *field.Path) field.ErrorList {
+func (q *viewQuery) parseScope(scope livev1alpha1.ViewWorkScope, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	arg, ok := parseResourceArg(scope.Resource)
 	q.resource = arg
@@ -74,7 +74,7 @@ func (q *question) parseScope(scope livev1alpha1.ViewWorkScope, at *field.Path) 
 		for _, msg := range content.IsPathSegmentName(q.name) {
 			errs = append(errs, field.Invalid(at.Child("name"), q.name, msg))
 		}
-		errs = append(errs, single(scope, at)...)
+		errs = append(errs, validateSingleObject(scope, at)...)
 	}
 	if q.namespace != "" {
 		for _, msg := range validation.IsDNS1123Label(q.namespace) {
@@ -90,8 +90,8 @@ func (q *question) parseScope(scope livev1alpha1.ViewWorkScope, at *field.Path) 
 	return append(errs, q.parseSelectors(scope, at)...)
 }
 
-// single refuses what makes sense for lists alone.
-func single(scope livev1alpha1.ViewWorkScope, at *field.Path) field.ErrorList {
+// validateSingleObject refuses what makes sense for lists alone.
+func validateSingleObject(scope livev1alpha1.ViewWorkScope, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for name, set := range map[string]bool{
 		"allNamespaces": scope.AllNamespaces,
@@ -107,7 +107,7 @@ func single(scope livev1alpha1.ViewWorkScope, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func (q *question) parseSelectors(scope livev1alpha1.ViewWorkScope, at *field.Path) field.ErrorList {
+func (q *viewQuery) parseSelectors(scope livev1alpha1.ViewWorkScope, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if scope.LabelSelector != nil {
 		selector, selectorErrs := parseSelector(scope.LabelSelector, at.Child("labelSelector"))

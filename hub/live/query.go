@@ -27,17 +27,17 @@ const (
 	maxRetryAfter = 60
 )
 
-// ask puts the question to one cluster. The error is an APIStatus.
-func (s *viewStorage) ask(ctx context.Context, cluster string, q *question, t *turn, limit int64) (*livev1alpha1.ClusterView, error) {
+// queryCluster puts the question to one cluster. The error is an APIStatus.
+func (s *viewStorage) queryCluster(ctx context.Context, cluster string, q *viewQuery, t *viewRequest, limit int64) (*livev1alpha1.ClusterView, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.ViewTimeout)
 	defer cancel()
 	session, err := s.sessions.Get(ctx, cluster)
 	if err != nil {
-		return nil, unreachable(cluster, err)
+		return nil, newUnreachableError(cluster, err)
 	}
 	c, err := s.catalogs.get(ctx, cluster, session, t.caller, nil)
 	if err != nil {
-		return nil, failed(ctx, cluster, err)
+		return nil, newRequestError(ctx, cluster, err)
 	}
 	r, found := c.find(q.resource)
 	if found {
@@ -50,16 +50,16 @@ func (s *viewStorage) ask(ctx context.Context, cluster string, q *question, t *t
 	}
 	fresh, err := s.catalogs.get(ctx, cluster, session, t.caller, c)
 	if err != nil {
-		return nil, failed(ctx, cluster, err)
+		return nil, newRequestError(ctx, cluster, err)
 	}
 	r, found = fresh.find(q.resource)
 	if !found {
-		return nil, unknownResource(cluster, q.resource.raw)
+		return nil, newResourceNotFound(cluster, q.resource.raw)
 	}
 	return s.fetch(ctx, cluster, session, r, q, t, limit)
 }
 
-func unknownResource(cluster, resource string) error {
+func newResourceNotFound(cluster, resource string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusNotFound,
@@ -69,23 +69,23 @@ func unknownResource(cluster, resource string) error {
 	}}
 }
 
-// failed is the error of a request that was sent. What the cluster's API
+// newRequestError is the error of a request that was sent. What the cluster's API
 // server said about it stays as it is.
-func failed(ctx context.Context, cluster string, err error) error {
+func newRequestError(ctx context.Context, cluster string, err error) error {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		return &apierrors.StatusError{ErrStatus: status.Status()}
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("cluster %q: it did not answer in time", cluster), 0)
 	}
-	if errors.Is(err, errHeld) {
-		return apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: %v", cluster, errHeld), 1)
+	if errors.Is(err, errMemory) {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("cluster %q: %v", cluster, errMemory), 1)
 	}
-	return unreachable(cluster, err)
+	return newUnreachableError(cluster, err)
 }
 
-func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session, r resource, q *question, t *turn, limit int64) (*livev1alpha1.ClusterView, error) {
-	target, err := q.target(cluster, r)
+func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session, r resource, q *viewQuery, t *viewRequest, limit int64) (*livev1alpha1.ClusterView, error) {
+	target, err := q.buildURL(cluster, r)
 	if err != nil {
 		return nil, err
 	}
@@ -93,23 +93,23 @@ func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session
 		Method: http.MethodGet,
 		URL:    target,
 		Host:   kubeDoor,
-		Header: http.Header{"Accept": {q.accept()}, "User-Agent": {"spokelet-hub"}},
+		Header: http.Header{"Accept": {q.acceptHeader()}, "User-Agent": {"spokelet-hub"}},
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
-	assert(ctx, req.Header, t.caller)
+	setIdentity(ctx, req.Header, t.caller)
 	res, err := session.RoundTrip(req)
 	if err != nil {
-		return nil, failed(ctx, cluster, err)
+		return nil, newRequestError(ctx, cluster, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, statusOf(cluster, res)
+		return nil, readError(cluster, res)
 	}
-	held := t.hold(cluster)
-	view, err := q.read(res.Body, limit, held, r)
+	held := t.reserveMemory(cluster)
+	view, err := q.readResponse(res.Body, limit, held, r)
 	if err != nil {
 		held.close()
-		return nil, failed(ctx, cluster, err)
+		return nil, newRequestError(ctx, cluster, err)
 	}
 	view.Cluster = cluster
 	if !view.Complete && view.Message == "" && view.Continue == "" {
@@ -118,9 +118,9 @@ func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session
 	return view, nil
 }
 
-// target is where the question is asked. That the resource is namespaced, or
+// buildURL is where the question is asked. That the resource is namespaced, or
 // not, is known only now.
-func (q *question) target(cluster string, r resource) (*url.URL, error) {
+func (q *viewQuery) buildURL(cluster string, r resource) (*url.URL, error) {
 	base := "/apis/" + r.gv.Group + "/" + r.gv.Version
 	if r.gv.Group == "" {
 		base = "/api/" + r.gv.Version
@@ -137,10 +137,10 @@ func (q *question) target(cluster string, r resource) (*url.URL, error) {
 	if q.name != "" {
 		base += "/" + q.name
 	}
-	return &url.URL{Scheme: "http", Host: kubeDoor, Path: base, RawQuery: q.query()}, nil
+	return &url.URL{Scheme: "http", Host: kubeDoor, Path: base, RawQuery: q.encodeParameters()}, nil
 }
 
-func (q *question) query() string {
+func (q *viewQuery) encodeParameters() string {
 	v := url.Values{}
 	set := func(key, value string) {
 		if value != "" {
@@ -149,7 +149,7 @@ func (q *question) query() string {
 	}
 	set("labelSelector", q.labels)
 	set("fieldSelector", q.fields)
-	set("continue", q.continuation)
+	set("continue", q.continueToken)
 	if q.output == livev1alpha1.OutputTable && !q.allNamespaces {
 		// The cells say all that is printed. Of many namespaces, which one a row
 		// is of stands in its object's metadata alone.
@@ -161,7 +161,7 @@ func (q *question) query() string {
 	return v.Encode()
 }
 
-func (q *question) accept() string {
+func (q *viewQuery) acceptHeader() string {
 	const as = "application/json;g=meta.k8s.io;v=v1;as="
 	switch {
 	case q.output == livev1alpha1.OutputTable:
@@ -175,24 +175,24 @@ func (q *question) accept() string {
 	}
 }
 
-// statusOf is what the cluster said of a request that failed. An answer that
+// readError is what the cluster said of a request that failed. An answer that
 // is no refusal gets a Status of its code.
-func statusOf(cluster string, res *http.Response) error {
+func readError(cluster string, res *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxStatus))
 	status := metav1.Status{}
 	if err == nil && json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
-		if refusal, ok := refusalOf(status); ok {
+		if refusal, ok := parseFailure(status); ok {
 			return refusal
 		}
 	}
-	return withoutStatus(cluster, res.StatusCode)
+	return newStatusError(cluster, res.StatusCode)
 }
 
-// refusalOf is a cluster's Status as an error, unless it is none. The caller is
+// parseFailure is a cluster's Status as an error, unless it is none. The caller is
 // answered with its code, which the cluster chooses: one that means success
 // would pass for an answer, and one that HTTP does not have ends the handler.
-func refusalOf(status metav1.Status) (*apierrors.StatusError, bool) {
-	if status.Status != metav1.StatusFailure || !isRefusal(int(status.Code)) {
+func parseFailure(status metav1.Status) (*apierrors.StatusError, bool) {
+	if status.Status != metav1.StatusFailure || !isErrorCode(int(status.Code)) {
 		return nil, false
 	}
 	if d := status.Details; d != nil {
@@ -201,15 +201,15 @@ func refusalOf(status metav1.Status) (*apierrors.StatusError, bool) {
 	return &apierrors.StatusError{ErrStatus: status}, true
 }
 
-// isRefusal reports whether code says that a request failed.
-func isRefusal(code int) bool {
+// isErrorCode reports whether code says that a request failed.
+func isErrorCode(code int) bool {
 	return code >= http.StatusBadRequest && code <= 599
 }
 
-// withoutStatus is the error of an answer that has a code and no Status.
-func withoutStatus(cluster string, code int) error {
+// newStatusError is the error of an answer that has a code and no Status.
+func newStatusError(cluster string, code int) error {
 	shown := code
-	if !isRefusal(code) {
+	if !isErrorCode(code) {
 		shown = http.StatusBadGateway
 	}
 	generic := apierrors.NewGenericServerResponse(shown, http.MethodGet, livev1alpha1.Resource(clustersResource), cluster, "", 0, true)

@@ -18,8 +18,8 @@ import (
 	"github.com/spokelet/spokelet/internal/quota"
 )
 
-// allocated is how many bytes f allocates, garbage included.
-func allocated(f func()) uint64 {
+// measureAllocations is how many bytes f allocates, garbage included.
+func measureAllocations(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
@@ -32,20 +32,20 @@ func fill(element string, n int) string {
 	return "[" + strings.Repeat(element+",", n/(len(element)+1)-1) + element + "]"
 }
 
-// TestAHostileAnswerTakesWhatIsOnItsAccount has a cluster answer with documents that
+// TestHostileResponseStaysWithinReservation has a cluster answer with documents that
 // become many times their size when they are decoded, given types or put into a
 // table. All are within ViewBytes.
-func TestAHostileAnswerTakesWhatIsOnItsAccount(t *testing.T) {
+func TestHostileResponseStaysWithinReservation(t *testing.T) {
 	const limit = 8 << 20
 	long := resource{gv: schema.GroupVersion{Group: strings.Repeat("a.", 126) + "a", Version: "v1"}, kind: strings.Repeat("A", 63)}
 	cases := map[string]struct {
 		reason string
-		q      question
+		q      viewQuery
 		answer string
 		most   uint64 // bytes allocated, garbage included
 	}{
 		"managed fields": {
-			reason: "they are not decoded", q: question{name: "a"},
+			reason: "they are not decoded", q: viewQuery{name: "a"},
 			answer: `{"metadata":{"resourceVersion":"7","managedFields":` + fill("{}", limit-100) + `}}`, most: 100 << 20,
 		},
 		"owners of a list": {
@@ -58,20 +58,20 @@ func TestAHostileAnswerTakesWhatIsOnItsAccount(t *testing.T) {
 			reason: "each takes its place", answer: `{"items":` + fill("1", limit-100) + `}`, most: 100 << 20,
 		},
 		"empty rows": {
-			reason: "each takes its place", q: question{output: livev1alpha1.OutputTable}, answer: `{"rows":` + fill("{}", limit-100) + `}`, most: 100 << 20,
+			reason: "each takes its place", q: viewQuery{output: livev1alpha1.OutputTable}, answer: `{"rows":` + fill("{}", limit-100) + `}`, most: 100 << 20,
 		},
 		"marks of HTML": {
-			reason: "they stay as they are", q: question{output: livev1alpha1.OutputTable},
+			reason: "they stay as they are", q: viewQuery{output: livev1alpha1.OutputTable},
 			answer: `{"rows":["` + strings.Repeat("<", limit/2) + `"]}`, most: 100 << 20,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			memory := quota.NewMemory(4*limit, 4*limit)
-			held := holding{cluster: memory.Account("c1")}
+			held := memoryReservation{clusterAccount: memory.Account("c1")}
 			var view *livev1alpha1.ClusterView
 			var err error
-			took := allocated(func() { view, err = tc.q.read(body(tc.answer), limit, held, long) })
+			took := measureAllocations(func() { view, err = tc.q.readResponse(body(tc.answer), limit, held, long) })
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -96,26 +96,26 @@ func TestAHostileAnswerTakesWhatIsOnItsAccount(t *testing.T) {
 	}
 }
 
-func TestTextOfAnAnswerIsBounded(t *testing.T) {
-	long := strings.Repeat("a", maxText+1)
+func TestListMetadataOfResponseIsLimited(t *testing.T) {
+	long := strings.Repeat("a", maxMetadata+1)
 	for _, answer := range []string{
 		`{"kind":"` + long + `","items":[]}`, `{"apiVersion":"` + long + `","items":[]}`,
 		`{"metadata":{"continue":"` + long + `"},"items":[]}`, `{"metadata":{"resourceVersion":"` + long + `"},"items":[]}`,
 	} {
-		for _, q := range []*question{{}, {output: livev1alpha1.OutputTable}, {name: "a"}} {
+		for _, q := range []*viewQuery{{}, {output: livev1alpha1.OutputTable}, {name: "a"}} {
 			if q.name != "" && !strings.Contains(answer, "resourceVersion") {
 				continue
 			}
-			if _, err := q.readUnaccounted(answer, 1<<20, resource{}); !errors.Is(err, errText) {
+			if _, err := q.readResponseUnaccounted(answer, 1<<20, resource{}); !errors.Is(err, errMetadataTooLong) {
 				t.Errorf("%.40s: %v, want that it is too long", answer, err)
 			}
 		}
 	}
 }
 
-// TestAClusterThatIsOutOfMemoryFailsAlone has all of what may be held for one
+// TestMemoryLimitOfClusterAffectsItAlone has all of what may be held for one
 // cluster be held elsewhere in the hub.
-func TestAClusterThatIsOutOfMemoryFailsAlone(t *testing.T) {
+func TestMemoryLimitOfClusterAffectsItAlone(t *testing.T) {
 	memory := quota.NewMemory(8<<20, 32<<20)
 	taken := memory.Account("c1")
 	take := func() {
@@ -123,8 +123,8 @@ func TestAClusterThatIsOutOfMemoryFailsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f := &fleet{clusters: map[string]Session{"c1": newAgent(t, newSpoke().serve), "c2": newAgent(t, newSpoke().serve)}}
-	s := startWith(t, f, anything, Config{Memory: memory})
+	f := &fleet{clusters: map[string]Session{"c1": newTestAgent(t, newFakeCluster().serve), "c2": newTestAgent(t, newFakeCluster().serve)}}
+	s := startWith(t, f, allowAll, Config{Memory: memory})
 	check := func(when string) {
 		if _, failure := s.view(t, "alice", "c1", podsIn("a")); failure == nil || failure.Code != http.StatusTooManyRequests || failure.Details.RetryAfterSeconds != 1 {
 			t.Errorf("%s: %+v, want 429 and a second", when, failure)
@@ -153,30 +153,30 @@ func TestAClusterThatIsOutOfMemoryFailsAlone(t *testing.T) {
 	}
 }
 
-// TestDiscoveryWithoutMemoryIsNotAnEmptyOne: a group version that cannot be read is
+// TestReadCatalogFailsWithoutMemory: a group version that cannot be read is
 // left out, and one for which there is no room is not.
-func TestDiscoveryWithoutMemoryIsNotAnEmptyOne(t *testing.T) {
+func TestReadCatalogFailsWithoutMemory(t *testing.T) {
 	bodies := map[string]string{"/api": noCore, "/apis": groups(8)}
 	for i := range 8 {
 		bodies[fmt.Sprintf("/apis/x.io/v%d", i)] = `{"resources":[` + thing + `]}`
 	}
 	memory := quota.NewMemory(documentCost+100, 32<<20)
 	c := newCatalogs(memory)
-	if _, err := c.get(t.Context(), "c1", &documents{bodies: bodies}, alice(), nil); !errors.Is(err, errHeld) {
+	if _, err := c.get(t.Context(), "c1", &discoverySession{bodies: bodies}, alice(), nil); !errors.Is(err, errMemory) {
 		t.Errorf("error %v, want that there is no room", err)
 	}
-	if known, _ := c.known("c1"); known != nil || memory.Held() != 0 {
+	if known, _ := c.lookup("c1"); known != nil || memory.Held() != 0 {
 		t.Errorf("catalog %v is kept, and %d bytes are held", known, memory.Held())
 	}
 }
 
-func TestTheLargestCatalogIsDroppedWhereAllAreTooLarge(t *testing.T) {
+func TestCatalogsDropLargestBeyondLimit(t *testing.T) {
 	c := newCatalogs(nil)
-	c.keep("small", &catalog{size: 1})
-	c.keep("large", &catalog{size: maxCatalogs - 10})
-	c.keep("other", &catalog{size: 10})
+	c.store("small", &catalog{size: 1})
+	c.store("large", &catalog{size: maxCatalogs - 10})
+	c.store("other", &catalog{size: 10})
 	for name, want := range map[string]bool{"small": true, "large": false, "other": true} {
-		if known, _ := c.known(name); (known != nil) != want {
+		if known, _ := c.lookup(name); (known != nil) != want {
 			t.Errorf("%s: kept %t, want %t", name, known != nil, want)
 		}
 	}

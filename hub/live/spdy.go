@@ -15,12 +15,12 @@ import (
 // a WebSocket that ends without a word is broken by itself.
 const protocolSPDY = "SPDY/3.1"
 
-// followed tells the client of a command whose way to its cluster was cut. Without a word
+// spdyMonitor tells the client of a command whose way to its cluster was cut. Without a word
 // it would exit with code 0, as it does for an end in order.
-type followed struct{ http.RoundTripper }
+type spdyMonitor struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (f followed) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f spdyMonitor) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := f.RoundTripper.RoundTrip(r)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || !strings.EqualFold(res.Header.Get("Upgrade"), protocolSPDY) {
 		return res, err

@@ -22,12 +22,12 @@ const podList = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersio
 
 func body(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
 
-// readUnaccounted reads an answer on no account.
-func (q *question) readUnaccounted(answer string, limit int64, r resource) (*livev1alpha1.ClusterView, error) {
-	return q.read(body(answer), limit, holding{}, r)
+// readResponseUnaccounted reads an answer on no account.
+func (q *viewQuery) readResponseUnaccounted(answer string, limit int64, r resource) (*livev1alpha1.ClusterView, error) {
+	return q.readResponse(body(answer), limit, memoryReservation{}, r)
 }
 
-func TestReadAnswer(t *testing.T) {
+func TestViewQueryReadsResponse(t *testing.T) {
 	pods := resource{gv: schema.GroupVersion{Version: "v1"}, kind: "Pod"}
 	one, two := int64(1), int64(2)
 	cases := map[string]struct {
@@ -62,7 +62,7 @@ func TestReadAnswer(t *testing.T) {
 			objects: []string{`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + strings.Repeat("a", 900) + `"}}`},
 		},
 		"cut page": {
-			reason: "its token would skip what was cut", answer: `{"metadata":{"continue":"c"},"items":[{"kind":"P"},{"kind":"Q"}]}`, limit: itemCost + 60,
+			reason: "its token would skip what was cut", answer: `{"metadata":{"continue":"c"},"items":[{"kind":"P"},{"kind":"Q"}]}`, limit: itemOverhead + 60,
 			want:    livev1alpha1.ClusterView{ItemCount: 1},
 			objects: []string{`{"kind":"P"}`},
 		},
@@ -83,8 +83,8 @@ func TestReadAnswer(t *testing.T) {
 			if limit == 0 {
 				limit = 1 << 20
 			}
-			q := &question{name: tc.name, output: tc.output}
-			got, err := q.readUnaccounted(tc.answer, limit, pods)
+			q := &viewQuery{name: tc.name, output: tc.output}
+			got, err := q.readResponseUnaccounted(tc.answer, limit, pods)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -106,42 +106,42 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-func TestReadAnswerFailsWhenItWasCut(t *testing.T) {
+func TestViewQueryFailsOnCutResponse(t *testing.T) {
 	object := `{"kind":"Pod","metadata":{"name":"a"}}`
 	errBoom := errors.New("boom")
 	for n := range len(podList) {
-		q := &question{}
-		if _, err := q.readUnaccounted(podList[:n], 1<<20, resource{}); err == nil {
+		q := &viewQuery{}
+		if _, err := q.readResponseUnaccounted(podList[:n], 1<<20, resource{}); err == nil {
 			t.Errorf("a list that ends at byte %d is complete", n)
 		}
 	}
 	for n := range len(object) {
-		q := &question{name: "a"}
-		if _, err := q.readUnaccounted(object[:n], 1<<20, resource{}); err == nil {
+		q := &viewQuery{name: "a"}
+		if _, err := q.readResponseUnaccounted(object[:n], 1<<20, resource{}); err == nil {
 			t.Errorf("an object that ends at byte %d is complete", n)
 		}
 	}
 	// The connection breaks behind the last byte: there may have been more.
 	broken := io.NopCloser(io.MultiReader(strings.NewReader(podList), iotest.ErrReader(errBoom)))
-	if _, err := (&question{}).read(broken, 1<<20, holding{}, resource{}); !errors.Is(err, errBoom) {
+	if _, err := (&viewQuery{}).readResponse(broken, 1<<20, memoryReservation{}, resource{}); !errors.Is(err, errBoom) {
 		t.Errorf("error = %v, want that of the connection", err)
 	}
-	if _, err := (&question{name: "a"}).readUnaccounted(object, 10, resource{}); !errors.Is(err, errTooLarge) {
+	if _, err := (&viewQuery{name: "a"}).readResponseUnaccounted(object, 10, resource{}); !errors.Is(err, errTooLarge) {
 		t.Errorf("error = %v, want that an object is too large", err)
 	}
 }
 
-func FuzzReadAnswer(f *testing.F) {
+func FuzzReadResponse(f *testing.F) {
 	for _, s := range []string{podList, `{"items":null}`, `{"rows":[{}],"columnDefinitions":[]}`, `[]`, `{"items":{}}`, `<html>`, `{"items":[1,"x",[]]}`} {
 		f.Add(s, int64(100), false)
 		f.Add(s, int64(20), true)
 	}
 	f.Fuzz(func(t *testing.T, answer string, limit int64, table bool) {
-		q := &question{}
+		q := &viewQuery{}
 		if table {
 			q.output = livev1alpha1.OutputTable
 		}
-		view, err := q.readUnaccounted(answer, limit, resource{gv: schema.GroupVersion{Version: "v1"}, kind: "Pod"})
+		view, err := q.readResponseUnaccounted(answer, limit, resource{gv: schema.GroupVersion{Version: "v1"}, kind: "Pod"})
 		if err != nil {
 			return
 		}
@@ -154,13 +154,13 @@ func FuzzReadAnswer(f *testing.F) {
 	})
 }
 
-func BenchmarkReadAnswer(b *testing.B) {
+func BenchmarkReadResponse(b *testing.B) {
 	item := `{"metadata":{"name":"a","namespace":"b","labels":{"x":"y"}},"spec":{"nodeName":"n"}}`
 	answer := `{"metadata":{},"items":[` + strings.Repeat(item+",", 999) + item + `]}`
 	b.SetBytes(int64(len(answer)))
 	for b.Loop() {
-		q := &question{}
-		if v, err := q.readUnaccounted(answer, 1<<20, resource{kind: "Pod"}); err != nil || v.ItemCount != 1000 {
+		q := &viewQuery{}
+		if v, err := q.readResponseUnaccounted(answer, 1<<20, resource{kind: "Pod"}); err != nil || v.ItemCount != 1000 {
 			b.Fatal(fmt.Sprint(v, err))
 		}
 	}

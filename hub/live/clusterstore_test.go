@@ -20,13 +20,13 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-// still is a session that is never used.
-type still struct {
+// fixedSession is a session that is never used.
+type fixedSession struct {
 	Session
 	info SessionInfo
 }
 
-func (s *still) Info() SessionInfo { return s.info }
+func (s *fixedSession) Info() SessionInfo { return s.info }
 
 var (
 	noon   = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -34,14 +34,14 @@ var (
 	inProd = selection{labels: labels.SelectorFromSet(labels.Set{"env": "prod"}), fields: fields.Everything()}
 )
 
-func newTestBoard() *board { return newBoard(func() time.Time { return noon }) }
+func newTestClusterStore() *clusterStore { return newClusterStore(func() time.Time { return noon }) }
 
 func joined(name string, env string) RecordEvent {
 	return RecordEvent{Record: Record{Name: name, UID: "uid-1", Labels: map[string]string{"env": env}, KubernetesVersion: "v1.36.3"}}
 }
 
-// next are the events that are ready, in short.
-func next(t *testing.T, w watch.Interface) []string {
+// nextEvents are the events that are ready, in short.
+func nextEvents(t *testing.T, w watch.Interface) []string {
 	t.Helper()
 	var events []string
 	for {
@@ -61,14 +61,14 @@ func next(t *testing.T, w watch.Interface) []string {
 	}
 }
 
-func TestBoardShowsRecordAndSession(t *testing.T) {
-	b := newTestBoard()
-	s := &still{info: SessionInfo{ConnectedAt: noon, RTT: time.Millisecond, AgentVersion: "v1", Protocol: "1", ProcessID: "p", KubeSystemUID: "u"}}
-	b.onSession(SessionEvent{Cluster: "a", Session: s})
+func TestClusterStoreJoinsRecordAndSession(t *testing.T) {
+	b := newTestClusterStore()
+	s := &fixedSession{info: SessionInfo{ConnectedAt: noon, RTT: time.Millisecond, AgentVersion: "v1", Protocol: "1", ProcessID: "p", KubeSystemUID: "u"}}
+	b.handleSession(SessionEvent{Cluster: "a", Session: s})
 	if _, ok := b.get("a"); ok {
 		t.Error("a session without a record is shown")
 	}
-	b.onRecord(joined("a", "prod"))
+	b.handleRecord(joined("a", "prod"))
 	got, _ := b.get("a")
 	want := livev1alpha1.ClusterStatus{
 		Connected: true, ConnectedSince: &metav1.Time{Time: noon}, RTT: &metav1.Duration{Duration: time.Millisecond},
@@ -81,22 +81,22 @@ func TestBoardShowsRecordAndSession(t *testing.T) {
 	if got, _ = b.get("a"); got.Status.RTT.Duration != 2*time.Millisecond {
 		t.Errorf("RTT = %v, want the present one", got.Status.RTT)
 	}
-	b.onSession(SessionEvent{Cluster: "a", Reason: errors.New("connection lost")})
+	b.handleSession(SessionEvent{Cluster: "a", Reason: errors.New("connection lost")})
 	got, _ = b.get("a")
 	want = livev1alpha1.ClusterStatus{DisconnectedSince: &metav1.Time{Time: noon}, Reason: "connection lost", KubernetesVersion: "v1.36.3"}
 	if diff := cmp.Diff(want, got.Status); diff != "" {
 		t.Errorf("disconnected (-want +got):\n%s", diff)
 	}
-	b.onRecord(RecordEvent{Record: Record{Name: "a"}, Deleted: true})
-	if _, ok := b.get("a"); ok || b.known("a") {
+	b.handleRecord(RecordEvent{Record: Record{Name: "a"}, Deleted: true})
+	if _, ok := b.get("a"); ok || b.exists("a") {
 		t.Error("a deleted record is shown")
 	}
 }
 
-func TestBoardListsSortedAndSelected(t *testing.T) {
-	b := newTestBoard()
+func TestClusterStoreListsSelectedSorted(t *testing.T) {
+	b := newTestClusterStore()
 	for _, e := range []RecordEvent{joined("c", "prod"), joined("a", "test"), joined("b", "prod")} {
-		b.onRecord(e)
+		b.handleRecord(e)
 	}
 	cases := map[string]struct {
 		reason string
@@ -120,9 +120,9 @@ func TestBoardListsSortedAndSelected(t *testing.T) {
 	}
 }
 
-func TestWatchTellsOfEveryChange(t *testing.T) {
-	b := newTestBoard()
-	b.onRecord(joined("a", "prod"))
+func TestClusterWatchSendsEveryChange(t *testing.T) {
+	b := newTestClusterStore()
+	b.handleRecord(joined("a", "prod"))
 	w, err := b.watch(inProd, 0, false)
 	if err != nil {
 		t.Fatal(err)
@@ -133,45 +133,45 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 		want []string
 	}{
 		{"nothing yet", func() {}, []string{"ADDED a false"}},
-		{"connect", func() { b.onSession(SessionEvent{Cluster: "a", Session: &still{}}) }, []string{"MODIFIED a true"}},
-		{"record without news", func() { b.onRecord(joined("a", "prod")) }, nil},
-		{"leave the selection", func() { b.onRecord(joined("a", "test")) }, []string{"DELETED a true"}},
-		{"change outside of it", func() { b.onSession(SessionEvent{Cluster: "a", Reason: errors.New("lost")}) }, nil},
-		{"enter it again", func() { b.onRecord(joined("a", "prod")) }, []string{"ADDED a false"}},
-		{"delete", func() { b.onRecord(RecordEvent{Record: Record{Name: "a"}, Deleted: true}) }, []string{"DELETED a false"}},
-		{"session of a stranger", func() { b.onSession(SessionEvent{Cluster: "x", Session: &still{}}) }, nil},
+		{"connect", func() { b.handleSession(SessionEvent{Cluster: "a", Session: &fixedSession{}}) }, []string{"MODIFIED a true"}},
+		{"record without news", func() { b.handleRecord(joined("a", "prod")) }, nil},
+		{"leave the selection", func() { b.handleRecord(joined("a", "test")) }, []string{"DELETED a true"}},
+		{"change outside of it", func() { b.handleSession(SessionEvent{Cluster: "a", Reason: errors.New("lost")}) }, nil},
+		{"enter it again", func() { b.handleRecord(joined("a", "prod")) }, []string{"ADDED a false"}},
+		{"delete", func() { b.handleRecord(RecordEvent{Record: Record{Name: "a"}, Deleted: true}) }, []string{"DELETED a false"}},
+		{"session of a stranger", func() { b.handleSession(SessionEvent{Cluster: "x", Session: &fixedSession{}}) }, nil},
 		{"stop", w.Stop, []string{"end"}},
 	}
 	for _, s := range steps {
 		s.do()
-		if diff := cmp.Diff(s.want, next(t, w)); diff != "" {
+		if diff := cmp.Diff(s.want, nextEvents(t, w)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", s.name, diff)
 		}
 	}
 	w.Stop()
 }
 
-func TestWatchGoesOnWhereItWas(t *testing.T) {
-	b := newTestBoard()
-	b.onRecord(joined("a", "prod"))
+func TestClusterWatchResumesAtVersion(t *testing.T) {
+	b := newTestClusterStore()
+	b.handleRecord(joined("a", "prod"))
 	version := parseVersion(t, b.list(all).ResourceVersion)
-	b.onRecord(joined("b", "prod"))
-	b.onRecord(RecordEvent{Record: Record{Name: "a"}, Deleted: true})
+	b.handleRecord(joined("b", "prod"))
+	b.handleRecord(RecordEvent{Record: Record{Name: "a"}, Deleted: true})
 	w, err := b.watch(all, version, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if diff := cmp.Diff([]string{"ADDED b false", "DELETED a false"}, next(t, w)); diff != "" {
+	if diff := cmp.Diff([]string{"ADDED b false", "DELETED a false"}, nextEvents(t, w)); diff != "" {
 		t.Errorf("missed events (-want +got):\n%s", diff)
 	}
 }
 
-func TestWatchOfAnUnknownVersionIsExpired(t *testing.T) {
-	b := newTestBoard()
+func TestClusterWatchOfUnknownVersionExpires(t *testing.T) {
+	b := newTestClusterStore()
 	first := parseVersion(t, b.list(all).ResourceVersion)
 	for i := range historySize + 1 {
-		b.onRecord(joined("a", strconv.Itoa(i)))
+		b.handleRecord(joined("a", strconv.Itoa(i)))
 	}
 	now := parseVersion(t, b.list(all).ResourceVersion)
 	for name, version := range map[string]uint64{"forgotten": first, "of an earlier process": 5, "of the future": now + 1} {
@@ -188,9 +188,9 @@ func TestWatchOfAnUnknownVersionIsExpired(t *testing.T) {
 	w.Stop()
 }
 
-func TestWatchEndsTheInitialEventsWithABookmark(t *testing.T) {
-	b := newTestBoard()
-	b.onRecord(joined("a", "prod"))
+func TestClusterWatchBookmarksEndOfInitialEvents(t *testing.T) {
+	b := newTestClusterStore()
+	b.handleRecord(joined("a", "prod"))
 	w, err := b.watch(all, 0, true)
 	if err != nil {
 		t.Fatal(err)
@@ -204,26 +204,26 @@ func TestWatchEndsTheInitialEventsWithABookmark(t *testing.T) {
 	}
 }
 
-func TestWatchOfASlowClientEnds(t *testing.T) {
-	b := newTestBoard()
+func TestClusterWatchOfSlowClientCloses(t *testing.T) {
+	b := newTestClusterStore()
 	slow, err := b.watch(all, 0, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range watchBuffer + 1 {
-		b.onRecord(joined("a", strconv.Itoa(i)))
+		b.handleRecord(joined("a", strconv.Itoa(i)))
 	}
-	events := next(t, slow)
+	events := nextEvents(t, slow)
 	if len(events) != watchBuffer+1 || events[watchBuffer] != "end" {
 		t.Errorf("%d events, the last %q; want %d and the end", len(events), events[len(events)-1], watchBuffer)
 	}
 	slow.Stop()
-	b.end()
+	b.stopWatches()
 }
 
-func TestBoardIsNotChangedByItsReaders(t *testing.T) {
-	b := newTestBoard()
-	b.onRecord(joined("a", "prod"))
+func TestClusterStoreReturnsCopies(t *testing.T) {
+	b := newTestClusterStore()
+	b.handleRecord(joined("a", "prod"))
 	w, err := b.watch(all, 0, false)
 	if err != nil {
 		t.Fatal(err)

@@ -5,22 +5,22 @@ package live
 
 import "io"
 
-// bounded reads at most left bytes and then fails with errTooLarge, unlike
+// limitedReader reads at most left bytes and then fails with errTooLarge, unlike
 // io.LimitReader, whose end looks like that of the source.
-type bounded struct {
+type limitedReader struct {
 	io.ReadCloser
-	left int64
+	remaining int64
 }
 
 // Read implements io.Reader.
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
+func (b *limitedReader) Read(p []byte) (int, error) {
+	if b.remaining <= 0 {
 		return 0, errTooLarge
 	}
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
+	if int64(len(p)) > b.remaining {
+		p = p[:b.remaining]
 	}
 	n, err := b.ReadCloser.Read(p)
-	b.left -= int64(n)
+	b.remaining -= int64(n)
 	return n, err
 }

@@ -19,81 +19,81 @@ import (
 
 // What an answer takes of memory beside its bytes.
 const (
-	// readCost is what a byte takes until the value that it is of was read whole:
+	// decodeCost is what a byte takes until the value that it is of was read whole:
 	// the decoder's buffer is up to twice as large as what is in it, and holds the
 	// smaller one while it grows, or the value is copied out of it.
-	readCost = 3
-	// itemCost is an item's place in a slice that grows, and what the allocator
+	decodeCost = 3
+	// itemOverhead is an item's place in a slice that grows, and what the allocator
 	// rounds up to.
-	itemCost = 128
-	// maxText bounds what is kept of an answer's kind, version and metadata.
-	maxText = 64 << 10
+	itemOverhead = 128
+	// maxMetadata bounds what is kept of an answer's kind, version and metadata.
+	maxMetadata = 64 << 10
 )
 
-// document is a JSON object of the API server, read item by item so that one
+// listDecoder is a JSON object of the API server, read item by item so that one
 // cut at its bound is still of use.
-type document struct {
+type listDecoder struct {
 	Kind       string
 	APIVersion string
 	Metadata   metav1.ListMeta
 	columns    json.RawMessage
 	items      []runtime.RawExtension
-	list       bool // it has items or rows
-	cut        bool // it went on behind the bound
+	isList       bool // it has items or rows
+	isTruncated        bool // it went on behind the bound
 
 	dec    *json.Decoder
-	typ    func(first json.RawMessage) []byte // the type that items are given
+	typePrefix    func(first json.RawMessage) []byte // the type that items are given
 	prefix []byte                             // what typ said of the first
-	left   int64                              // bytes that may still be kept
-	held   holding
-	paid   int64 // offset up to which reading was given back
+	remaining   int64                              // bytes that may still be kept
+	memory   memoryReservation
+	released   int64 // offset up to which reading was given back
 }
 
-// read reads the answer to the question. What is kept is on the holding, which the
+// readResponse reads the answer to the question. What is kept is on the holding, which the
 // caller closes.
-func (q *question) read(body io.ReadCloser, limit int64, held holding, r resource) (*livev1alpha1.ClusterView, error) {
-	in := &paying{bounded: bounded{ReadCloser: body, left: limit}, held: held}
+func (q *viewQuery) readResponse(body io.ReadCloser, limit int64, held memoryReservation, r resource) (*livev1alpha1.ClusterView, error) {
+	in := &accountedBody{limitedReader: limitedReader{ReadCloser: body, remaining: limit}, memory: held}
 	if q.name != "" && q.output != livev1alpha1.OutputTable {
 		return readObject(in)
 	}
-	d := &document{dec: json.NewDecoder(in), left: limit, held: held, typ: r.typeOf}
+	d := &listDecoder{dec: json.NewDecoder(in), remaining: limit, memory: held, typePrefix: r.typePrefix}
 	if q.output == livev1alpha1.OutputTable {
-		d.typ = func(json.RawMessage) []byte { return nil }
+		d.typePrefix = func(json.RawMessage) []byte { return nil }
 	}
-	if err := d.read(in); err != nil {
+	if err := d.decode(in); err != nil {
 		return nil, err
 	}
-	if !d.list {
+	if !d.isList {
 		return nil, fmt.Errorf("answer: it is no list but a %q", d.Kind)
 	}
 	view := &livev1alpha1.ClusterView{
 		ResourceVersion: d.Metadata.ResourceVersion,
 		ItemCount:       int64(len(d.items)),
-		Complete:        !d.cut && d.Metadata.Continue == "",
+		Complete:        !d.isTruncated && d.Metadata.Continue == "",
 	}
-	if !d.cut {
+	if !d.isTruncated {
 		view.Continue = d.Metadata.Continue
 		view.Remaining = d.Metadata.RemainingItemCount
 	}
 	if q.output == livev1alpha1.OutputTable {
 		var err error
-		view.Table, err = d.table()
+		view.Table, err = d.encodeTable()
 		return view, err
 	}
 	view.Objects = d.items
 	return view, nil
 }
 
-// paying is an answer's body, each byte of which is on the holding once it is read.
-type paying struct {
-	bounded
-	held holding
+// accountedBody is an answer's body, each byte of which is on the holding once it is read.
+type accountedBody struct {
+	limitedReader
+	memory memoryReservation
 }
 
 // Read implements io.Reader.
-func (p *paying) Read(b []byte) (int, error) {
-	n, err := p.bounded.Read(b)
-	if held := p.held.grow(readCost * int64(n)); held != nil {
+func (p *accountedBody) Read(b []byte) (int, error) {
+	n, err := p.limitedReader.Read(b)
+	if held := p.memory.grow(decodeCost * int64(n)); held != nil {
 		return 0, held
 	}
 	return n, err
@@ -102,7 +102,7 @@ func (p *paying) Read(b []byte) (int, error) {
 // readObject reads an answer that is one object. Of its metadata nothing is decoded
 // but what is needed: eight megabytes of managed fields would become a hundred times
 // as much.
-func readObject(body *paying) (*livev1alpha1.ClusterView, error) {
+func readObject(body *accountedBody) (*livev1alpha1.ClusterView, error) {
 	raw, err := io.ReadAll(body)
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
@@ -115,8 +115,8 @@ func readObject(body *paying) (*livev1alpha1.ClusterView, error) {
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
-	if len(object.Metadata.ResourceVersion) > maxText {
-		return nil, fmt.Errorf("answer: %w", errText)
+	if len(object.Metadata.ResourceVersion) > maxMetadata {
+		return nil, fmt.Errorf("answer: %w", errMetadataTooLong)
 	}
 	return &livev1alpha1.ClusterView{
 		Objects:         []runtime.RawExtension{{Raw: raw}},
@@ -126,31 +126,31 @@ func readObject(body *paying) (*livev1alpha1.ClusterView, error) {
 	}, nil
 }
 
-// read reads a list or table. Reaching the bound is no error once the items have
+// decode reads a list or table. Reaching the bound is no error once the items have
 // begun; any other early end is.
-func (d *document) read(body *paying) error {
-	err := jsonstream.Members(d.dec, d.member)
+func (d *listDecoder) decode(body *accountedBody) error {
+	err := jsonstream.Members(d.dec, d.decodeMember)
 	switch {
 	case err == nil:
 		// The end of the body is where a cut stream would show.
 		if _, err = io.Copy(io.Discard, body.ReadCloser); err != nil {
 			return fmt.Errorf("answer: %w", err)
 		}
-	case errors.Is(err, errTooLarge) && d.list:
-		d.cut = true
+	case errors.Is(err, errTooLarge) && d.isList:
+		d.isTruncated = true
 	default:
 		return fmt.Errorf("answer: %w", err)
 	}
-	if len(d.Kind)+len(d.APIVersion)+len(d.Metadata.ResourceVersion)+len(d.Metadata.Continue) > maxText {
-		return fmt.Errorf("answer: %w", errText)
+	if len(d.Kind)+len(d.APIVersion)+len(d.Metadata.ResourceVersion)+len(d.Metadata.Continue) > maxMetadata {
+		return fmt.Errorf("answer: %w", errMetadataTooLong)
 	}
 	m := &d.Metadata
 	*m = metav1.ListMeta{ResourceVersion: m.ResourceVersion, Continue: m.Continue, RemainingItemCount: m.RemainingItemCount}
 	return nil
 }
 
-func (d *document) member(key string) error {
-	defer d.settle()
+func (d *listDecoder) decodeMember(key string) error {
+	defer d.releaseDecoded()
 	switch key {
 	case "kind":
 		return d.dec.Decode(&d.Kind)
@@ -162,50 +162,50 @@ func (d *document) member(key string) error {
 		if err := d.dec.Decode(&d.columns); err != nil {
 			return err
 		}
-		return d.keep(int64(len(d.columns)))
+		return d.reserve(int64(len(d.columns)))
 	case "items", "rows":
-		d.list = true
-		return jsonstream.Elements(d.dec, d.item)
+		d.isList = true
+		return jsonstream.Elements(d.dec, d.decodeItem)
 	default:
 		return jsonstream.Skip(d.dec)
 	}
 }
 
-// item takes in an item, with its type if it lacks one.
-func (d *document) item() error {
-	defer d.settle()
+// decodeItem takes in an item, with its type if it lacks one.
+func (d *listDecoder) decodeItem() error {
+	defer d.releaseDecoded()
 	var item json.RawMessage
 	if err := d.dec.Decode(&item); err != nil {
 		return err
 	}
 	if len(d.items) == 0 {
-		d.prefix = d.typ(item)
+		d.prefix = d.typePrefix(item)
 	}
-	if err := d.keep(itemCost + int64(len(d.prefix)+len(",")+len(item))); err != nil {
+	if err := d.reserve(itemOverhead + int64(len(d.prefix)+len(",")+len(item))); err != nil {
 		return err
 	}
-	d.items = append(d.items, runtime.RawExtension{Raw: withType(item, d.prefix)})
+	d.items = append(d.items, runtime.RawExtension{Raw: addType(item, d.prefix)})
 	return nil
 }
 
-// keep takes n bytes of what is kept of the answer into account.
-func (d *document) keep(n int64) error {
-	if d.left -= n; d.left < 0 {
+// reserve takes n bytes of what is kept of the answer into account.
+func (d *listDecoder) reserve(n int64) error {
+	if d.remaining -= n; d.remaining < 0 {
 		return errTooLarge
 	}
-	return d.held.grow(n)
+	return d.memory.grow(n)
 }
 
-// settle gives back what the reading of values took that have been read.
-func (d *document) settle() {
+// releaseDecoded gives back what the reading of values took that have been read.
+func (d *listDecoder) releaseDecoded() {
 	at := d.dec.InputOffset()
-	d.held.shrink(readCost * (at - d.paid))
-	d.paid = at
+	d.memory.shrink(decodeCost * (at - d.released))
+	d.released = at
 }
 
-// typeOf is what the items of a list begin with when the first has no type. Lists
+// typePrefix is what the items of a list begin with when the first has no type. Lists
 // of built-in types leave it out of their items.
-func (r resource) typeOf(first json.RawMessage) []byte {
+func (r resource) typePrefix(first json.RawMessage) []byte {
 	var t struct {
 		Kind string `json:"kind"`
 	}
@@ -215,7 +215,7 @@ func (r resource) typeOf(first json.RawMessage) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q`, r.gv.String(), r.kind)
 }
 
-func withType(item json.RawMessage, prefix []byte) []byte {
+func addType(item json.RawMessage, prefix []byte) []byte {
 	rest, ok := bytes.CutPrefix(item, []byte("{"))
 	if prefix == nil || !ok {
 		return item
@@ -228,8 +228,8 @@ func withType(item json.RawMessage, prefix []byte) []byte {
 	return append(typed, rest...)
 }
 
-// table is the Table with the rows that were read.
-func (d *document) table() (*runtime.RawExtension, error) {
+// encodeTable is the Table with the rows that were read.
+func (d *listDecoder) encodeTable() (*runtime.RawExtension, error) {
 	head, err := json.Marshal(struct {
 		Kind       string          `json:"kind"`
 		APIVersion string          `json:"apiVersion"`
@@ -243,7 +243,7 @@ func (d *document) table() (*runtime.RawExtension, error) {
 	for _, row := range d.items {
 		size += len(row.Raw) + len(",")
 	}
-	if err := d.held.grow(int64(size)); err != nil {
+	if err := d.memory.grow(int64(size)); err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
 	raw := append(make([]byte, 0, size), head[:len(head)-len("}")]...)

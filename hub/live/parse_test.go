@@ -21,7 +21,7 @@ type (
 	viewSpec = livev1alpha1.ViewWorkSpec
 )
 
-func TestParseViewNamesWhatIsWrong(t *testing.T) {
+func TestParseViewReportsInvalidFields(t *testing.T) {
 	broken := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 	cases := map[string]struct {
 		reason string
@@ -61,7 +61,7 @@ func TestParseViewNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestQuestionIsAskedAt(t *testing.T) {
+func TestViewQueryBuildsURL(t *testing.T) {
 	pods := resource{gv: schema.GroupVersion{Version: "v1"}, plural: "pods", namespaced: true}
 	roles := resource{gv: schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, plural: "clusterroles"}
 	cases := map[string]struct {
@@ -89,7 +89,7 @@ func TestQuestionIsAskedAt(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
-			got, err := q.target("c1", tc.resource)
+			got, err := q.buildURL("c1", tc.resource)
 			if (err != nil) != (tc.want == "") {
 				t.Fatalf("%s: error %v", tc.reason, err)
 			}
@@ -100,7 +100,7 @@ func TestQuestionIsAskedAt(t *testing.T) {
 	}
 }
 
-func TestCatalogFindsWhatKubectlFinds(t *testing.T) {
+func TestCatalogFindsResourceAsKubectl(t *testing.T) {
 	core, apps := schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "apps", Version: "v1"}
 	metrics := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 	x1, x2 := schema.GroupVersion{Group: "x.io", Version: "v2"}, schema.GroupVersion{Group: "x.io", Version: "v1"}
@@ -165,7 +165,7 @@ func FuzzParseView(f *testing.F) {
 		if len(errs) > 0 {
 			return
 		}
-		got, err := q.target("c1", resource{gv: schema.GroupVersion{Group: "g", Version: "v"}, plural: "ps", namespaced: namespaced})
+		got, err := q.buildURL("c1", resource{gv: schema.GroupVersion{Group: "g", Version: "v"}, plural: "ps", namespaced: namespaced})
 		if err != nil {
 			return
 		}

@@ -13,26 +13,26 @@ import (
 	"github.com/spokelet/spokelet/internal/quota"
 )
 
-// requests counts those to clusters/proxy that are being carried, so that no
+// requestLimiter counts those to clusters/proxy that are being carried, so that no
 // caller takes all streams of a session, and all callers leave some to views
 // and to the node.
-type requests struct {
+type requestLimiter struct {
 	users    *quota.Slots // by cluster and user
 	clusters *quota.Slots
 	streams  *quota.Slots // of the session, with those of pods; nil has no bounds
 }
 
-func newRequests(l Limits, streams *quota.Slots) *requests {
-	return &requests{
+func newRequestLimiter(l Limits, streams *quota.Slots) *requestLimiter {
+	return &requestLimiter{
 		users:    quota.NewSlots(math.MaxInt64, int64(l.ProxyRequestsPerUser)),
 		clusters: quota.NewSlots(math.MaxInt64, int64(l.ProxyRequests)),
 		streams:  streams,
 	}
 }
 
-// enter counts a request until leave is called. Service accounts of one namespace are one
+// acquire counts a request until leave is called. Service accounts of one namespace are one
 // user: who may make one may make many. The error is an APIStatus (429).
-func (r *requests) enter(cluster, user string) (leave func(), err error) {
+func (r *requestLimiter) acquire(cluster, user string) (leave func(), err error) {
 	// The names of clusters have no slash.
 	pair := cluster + "/" + impersonation.Holder(user)
 	leave, full := quota.TakeAll(

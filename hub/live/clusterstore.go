@@ -26,22 +26,22 @@ import (
 // without a new list.
 const historySize = 1024
 
-// board holds the Clusters as they are now and tells its watchers of every
+// clusterStore holds the Clusters as they are now and tells its watchers of every
 // change. Objects on the board are never changed, only replaced.
-type board struct {
+type clusterStore struct {
 	now func() time.Time
 
 	mu       sync.Mutex
 	version  uint64                           // of the latest change; guarded by mu
 	records  map[string]Record                // guarded by mu
-	links    map[string]link                  // guarded by mu
+	sessions    map[string]sessionState                  // guarded by mu
 	clusters map[string]*livev1alpha1.Cluster // guarded by mu
 	history  []change                         // guarded by mu
-	watchers map[*watcher]struct{}            // guarded by mu
+	watchers map[*clusterWatch]struct{}            // guarded by mu
 }
 
-// link is the state of a cluster's session.
-type link struct {
+// sessionState is the state of a cluster's session.
+type sessionState struct {
 	session Session // nil when disconnected
 	status  livev1alpha1.ClusterStatus
 }
@@ -53,21 +53,21 @@ type change struct {
 	before, after *livev1alpha1.Cluster
 }
 
-func newBoard(now func() time.Time) *board {
-	return &board{
+func newClusterStore(now func() time.Time) *clusterStore {
+	return &clusterStore{
 		now: now,
 		// Versions of an earlier process are smaller than those of this one, so
 		// that a watch from before a restart is told to list anew.
 		version:  uint64(now().UnixMicro()),
 		records:  map[string]Record{},
-		links:    map[string]link{},
+		sessions:    map[string]sessionState{},
 		clusters: map[string]*livev1alpha1.Cluster{},
-		watchers: map[*watcher]struct{}{},
+		watchers: map[*clusterWatch]struct{}{},
 	}
 }
 
-// onRecord takes in the change of a record.
-func (b *board) onRecord(e RecordEvent) {
+// handleRecord takes in the change of a record.
+func (b *clusterStore) handleRecord(e RecordEvent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e.Deleted {
@@ -78,29 +78,29 @@ func (b *board) onRecord(e RecordEvent) {
 	b.update(e.Record.Name)
 }
 
-// onSession takes in the begin or end of a session.
-func (b *board) onSession(e SessionEvent) {
-	l := linkOf(e, b.now())
+// handleSession takes in the begin or end of a session.
+func (b *clusterStore) handleSession(e SessionEvent) {
+	l := newSessionState(e, b.now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.links[e.Cluster] = l
+	b.sessions[e.Cluster] = l
 	b.update(e.Cluster)
 	// A link outlives its record only while it is connected.
 	if _, known := b.records[e.Cluster]; !known && e.Session == nil {
-		delete(b.links, e.Cluster)
+		delete(b.sessions, e.Cluster)
 	}
 }
 
-func linkOf(e SessionEvent, now time.Time) link {
+func newSessionState(e SessionEvent, now time.Time) sessionState {
 	if e.Session == nil {
-		l := link{status: livev1alpha1.ClusterStatus{DisconnectedSince: &metav1.Time{Time: now}}}
+		l := sessionState{status: livev1alpha1.ClusterStatus{DisconnectedSince: &metav1.Time{Time: now}}}
 		if e.Reason != nil {
 			l.status.Reason = e.Reason.Error()
 		}
 		return l
 	}
 	info := e.Session.Info()
-	return link{session: e.Session, status: livev1alpha1.ClusterStatus{
+	return sessionState{session: e.Session, status: livev1alpha1.ClusterStatus{
 		Connected:      true,
 		ConnectedSince: &metav1.Time{Time: info.ConnectedAt},
 		AgentVersion:   info.AgentVersion,
@@ -111,8 +111,8 @@ func linkOf(e SessionEvent, now time.Time) link {
 }
 
 // update puts up the cluster anew and tells the watchers. The caller holds mu.
-func (b *board) update(name string) {
-	before, after := b.clusters[name], b.compose(name)
+func (b *clusterStore) update(name string) {
+	before, after := b.clusters[name], b.buildCluster(name)
 	switch {
 	case before == nil && after == nil:
 		return
@@ -131,15 +131,15 @@ func (b *board) update(name string) {
 	if after != nil {
 		after.ResourceVersion = formatVersion(b.version)
 	}
-	b.record(change{version: b.version, before: before, after: after})
+	b.publish(change{version: b.version, before: before, after: after})
 }
 
-func (b *board) compose(name string) *livev1alpha1.Cluster {
+func (b *clusterStore) buildCluster(name string) *livev1alpha1.Cluster {
 	record, known := b.records[name]
 	if !known {
 		return nil
 	}
-	status := b.links[name].status
+	status := b.sessions[name].status
 	status.KubernetesVersion = record.KubernetesVersion
 	return &livev1alpha1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{
@@ -152,23 +152,23 @@ func (b *board) compose(name string) *livev1alpha1.Cluster {
 	}
 }
 
-// record keeps c for late watchers and gives it to the present ones. The
+// publish keeps c for late watchers and gives it to the present ones. The
 // caller holds mu.
-func (b *board) record(c change) {
+func (b *clusterStore) publish(c change) {
 	if len(b.history) == historySize {
 		b.history = slices.Delete(b.history, 0, historySize/4)
 	}
 	b.history = append(b.history, c)
 	for w := range b.watchers {
-		if !w.offer(c) {
+		if !w.send(c) {
 			delete(b.watchers, w)
-			w.end()
+			w.close()
 		}
 	}
 }
 
-// known says whether the hub manages a cluster of this name.
-func (b *board) known(name string) bool {
+// exists says whether the hub manages a cluster of this name.
+func (b *clusterStore) exists(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, ok := b.records[name]
@@ -176,49 +176,49 @@ func (b *board) known(name string) bool {
 }
 
 // get returns a copy of a cluster with its present round trip.
-func (b *board) get(name string) (*livev1alpha1.Cluster, bool) {
+func (b *clusterStore) get(name string) (*livev1alpha1.Cluster, bool) {
 	b.mu.Lock()
 	c, ok := b.clusters[name]
-	session := b.links[name].session
+	session := b.sessions[name].session
 	b.mu.Unlock()
 	if !ok {
 		return nil, false
 	}
 	c = c.DeepCopy()
-	measure(c, session)
+	setRTT(c, session)
 	return c, true
 }
 
 // list returns copies of the clusters that match, sorted by name, with their
 // present round trips.
-func (b *board) list(match selection) *livev1alpha1.ClusterList {
+func (b *clusterStore) list(match selection) *livev1alpha1.ClusterList {
 	b.mu.Lock()
 	l, sessions := b.snapshot(match)
 	b.mu.Unlock()
 	for i := range l.Items {
-		measure(&l.Items[i], sessions[i])
+		setRTT(&l.Items[i], sessions[i])
 	}
 	return l
 }
 
 // snapshot copies the clusters that match, because encoders write to what they
 // are given. The caller holds mu.
-func (b *board) snapshot(match selection) (*livev1alpha1.ClusterList, []Session) {
+func (b *clusterStore) snapshot(match selection) (*livev1alpha1.ClusterList, []Session) {
 	l := &livev1alpha1.ClusterList{Items: []livev1alpha1.Cluster{}}
 	l.ResourceVersion = formatVersion(b.version)
 	var sessions []Session
 	for _, name := range slices.Sorted(maps.Keys(b.clusters)) {
 		if c := b.clusters[name]; match.matches(c) {
 			l.Items = append(l.Items, *c.DeepCopy())
-			sessions = append(sessions, b.links[name].session)
+			sessions = append(sessions, b.sessions[name].session)
 		}
 	}
 	return l, sessions
 }
 
-// measure adds the round trip, which changes too often to be an event. It asks
+// setRTT adds the round trip, which changes too often to be an event. It asks
 // the session, and so is called without mu.
-func measure(c *livev1alpha1.Cluster, s Session) {
+func setRTT(c *livev1alpha1.Cluster, s Session) {
 	if s == nil {
 		return
 	}
@@ -227,8 +227,8 @@ func measure(c *livev1alpha1.Cluster, s Session) {
 	}
 }
 
-// names returns the names of the clusters whose labels match, sorted.
-func (b *board) names(selector labels.Selector) []string {
+// listNames returns the names of the clusters whose labels match, sorted.
+func (b *clusterStore) listNames(selector labels.Selector) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var names []string
@@ -243,7 +243,7 @@ func (b *board) names(selector labels.Selector) []string {
 
 // watch tells of every change after version, or, when version is 0, of the
 // present clusters and then of every change.
-func (b *board) watch(match selection, version uint64, initial bool) (watch.Interface, error) {
+func (b *clusterStore) watch(match selection, version uint64, initial bool) (watch.Interface, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var first []watch.Event
@@ -256,23 +256,23 @@ func (b *board) watch(match selection, version uint64, initial bool) (watch.Inte
 			first = append(first, initialEventsEnd(list.ResourceVersion))
 		}
 	} else {
-		missed, err := b.since(version)
+		missed, err := b.changesSince(version)
 		if err != nil {
 			return nil, err
 		}
 		for _, c := range missed {
-			if e, ok := match.event(c); ok {
+			if e, ok := match.toWatchEvent(c); ok {
 				first = append(first, e)
 			}
 		}
 	}
-	w := newWatcher(b, match, first)
+	w := newClusterWatch(b, match, first)
 	b.watchers[w] = struct{}{}
 	return w, nil
 }
 
-// since returns the changes after version. The caller holds mu.
-func (b *board) since(version uint64) ([]change, error) {
+// changesSince returns the changes after version. The caller holds mu.
+func (b *clusterStore) changesSince(version uint64) ([]change, error) {
 	oldest := b.version
 	if len(b.history) > 0 {
 		oldest = b.history[0].version - 1
@@ -284,23 +284,23 @@ func (b *board) since(version uint64) ([]change, error) {
 	return b.history[i:], nil
 }
 
-// remove forgets a watcher.
-func (b *board) remove(w *watcher) {
+// removeWatch forgets a watcher.
+func (b *clusterStore) removeWatch(w *clusterWatch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.watchers[w]; ok {
 		delete(b.watchers, w)
-		w.end()
+		w.close()
 	}
 }
 
-// end ends every watch.
-func (b *board) end() {
+// stopWatches ends every watch.
+func (b *clusterStore) stopWatches() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for w := range b.watchers {
 		delete(b.watchers, w)
-		w.end()
+		w.close()
 	}
 }
 
