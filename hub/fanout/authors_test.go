@@ -15,10 +15,10 @@ import (
 
 // The webhook may be registered anew, after an outage: nobody is an author then. Works that
 // were made anew would do again what they did.
-func TestAnotherRegistrationMakesNoWorkAnew(t *testing.T) {
+func TestNewRegistrationDoesNotRecreateWorks(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		q := newQueue()
-		if err := r.kind(kindWorkSet).attach(t.Context(), q); err != nil {
+		if err := r.kind(kindWorkSet).start(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 		r.settle(kindWorkSet)

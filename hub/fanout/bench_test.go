@@ -43,18 +43,18 @@ func (f *full) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 	return nil
 }
 
-// BenchmarkReconcileOfAThousandClusters is what each look at a large WorkSet costs when
+// BenchmarkReconcileThousandClusters is what each look at a large WorkSet costs when
 // nothing has changed; there is one a second at most while clusters answer.
-func BenchmarkReconcileOfAThousandClusters(b *testing.B) {
+func BenchmarkReconcileThousandClusters(b *testing.B) {
 	f := &full{set: newSet()}
-	var results []outcome
+	var results []clusterOutcome
 	for i := range 1000 {
 		c := cluster(fmt.Sprintf("store-%04d", i))
-		w := child(workSet(f.set), alice, registered, c.Name)
+		w := newWork(newWorkSetParent(f.set), alice, registered, c.Name)
 		w.Generation = 1
 		w.Status = v1alpha1.WorkStatus{Type: v1alpha1.WorkCompleted, ObservedGeneration: 1}
 		f.clusters, f.works = append(f.clusters, *c), append(f.works, *w)
-		results = append(results, answer(w))
+		results = append(results, newOutcome(w))
 	}
 	s := summarize(results, 1)
 	f.set.Status = v1alpha1.WorkSetStatus{Status: s.kind, Clusters: s.clusters, ObservedGeneration: s.generation}
@@ -68,7 +68,7 @@ func BenchmarkReconcileOfAThousandClusters(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if result, err := c.kinds[0].Reconcile(b.Context(), request); err != nil || !result.IsZero() {
+		if result, err := c.reconcilers[0].Reconcile(b.Context(), request); err != nil || !result.IsZero() {
 			b.Fatalf("there is something to do: %+v, %v", result, err)
 		}
 	}

@@ -21,8 +21,8 @@ const (
 	// Works of one parent are written so.
 	reconcilers = 4
 	writers     = 16
-	// pace is the shortest time between two statuses of one parent.
-	pace = time.Second
+	// statusInterval is the shortest time between two statuses of one parent.
+	statusInterval = time.Second
 )
 
 // Config is what a controller is made of. All but Writes and the logger is required.

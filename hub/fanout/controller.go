@@ -28,26 +28,26 @@ import (
 
 // Controller serves WorkSets and ResourceViews.
 type Controller struct {
-	kinds []*kind
+	reconcilers []*reconciler
 }
 
-// kind reconciles the parents of one kind.
-type kind struct {
+// reconciler reconciles the parents of one kind.
+type reconciler struct {
 	cfg   Config
 	name  string
-	blank func() client.Object
-	list  func() client.ObjectList
-	of    func(client.Object) parent
+	newObject func() client.Object
+	newList  func() client.ObjectList
+	newParent    func(client.Object) parent
 
 	mu sync.Mutex
 	// All below are guarded by mu.
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until it runs
 	// statuses are those of parents, as they were written last.
 	statuses map[types.NamespacedName]*storedStatus
-	// blocking are, by parent, the Works of others in the way of its own.
-	blocking map[types.NamespacedName][]types.NamespacedName
-	// reaches are where authors may have Works, by their right to have them everywhere.
-	reaches map[requester.Right]*reach
+	// foreignWorks are, by parent, the Works of others in the way of its own.
+	foreignWorks map[types.NamespacedName][]types.NamespacedName
+	// authorClusters are where authors may have Works, by their right to have them everywhere.
+	authorClusters map[requester.Right]*allowedClusters
 	// versions of parents, of which the reach of the author was asked.
 	versions map[types.NamespacedName]version
 }
@@ -57,27 +57,27 @@ func New(cfg Config) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	kinds := []*kind{
+	kinds := []*reconciler{
 		{
 			name:  kindWorkSet,
-			blank: func() client.Object { return &v1alpha1.WorkSet{} },
-			list:  func() client.ObjectList { return &v1alpha1.WorkSetList{} },
-			of:    func(o client.Object) parent { return workSet(o.(*v1alpha1.WorkSet)) }, //nolint:forcetypeassert // of blank's type
+			newObject: func() client.Object { return &v1alpha1.WorkSet{} },
+			newList:  func() client.ObjectList { return &v1alpha1.WorkSetList{} },
+			newParent:    func(o client.Object) parent { return newWorkSetParent(o.(*v1alpha1.WorkSet)) }, //nolint:forcetypeassert // of blank's type
 		},
 		{
 			name:  kindResourceView,
-			blank: func() client.Object { return &v1alpha1.ResourceView{} },
-			list:  func() client.ObjectList { return &v1alpha1.ResourceViewList{} },
-			of:    func(o client.Object) parent { return resourceView(o.(*v1alpha1.ResourceView)) }, //nolint:forcetypeassert // likewise
+			newObject: func() client.Object { return &v1alpha1.ResourceView{} },
+			newList:  func() client.ObjectList { return &v1alpha1.ResourceViewList{} },
+			newParent:    func(o client.Object) parent { return newResourceViewParent(o.(*v1alpha1.ResourceView)) }, //nolint:forcetypeassert // likewise
 		},
 	}
 	for _, k := range kinds {
 		k.cfg = cfg
-		k.statuses, k.blocking = map[types.NamespacedName]*storedStatus{}, map[types.NamespacedName][]types.NamespacedName{}
-		k.reaches, k.versions = map[requester.Right]*reach{}, map[types.NamespacedName]version{}
+		k.statuses, k.foreignWorks = map[types.NamespacedName]*storedStatus{}, map[types.NamespacedName][]types.NamespacedName{}
+		k.authorClusters, k.versions = map[requester.Right]*allowedClusters{}, map[types.NamespacedName]version{}
 	}
-	c := &Controller{kinds: kinds}
-	cfg.Rights.Add(c.review)
+	c := &Controller{reconcilers: kinds}
+	cfg.Rights.Add(c.recheckRights)
 	return c, nil
 }
 
@@ -87,12 +87,12 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("index of works: %w", err)
 	}
-	for _, k := range c.kinds {
+	for _, k := range c.reconcilers {
 		err := ctrl.NewControllerManagedBy(mgr).Named("fanout-"+strings.ToLower(k.name)).
-			For(k.blank(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-			Watches(&v1alpha1.Work{}, k.workEvents()).
-			Watches(&clusterv1.ManagedCluster{}, k.concerned(), builder.WithPredicates(clusterEvents())).
-			WatchesRawSource(source.Func(k.attach)).
+			For(k.newObject(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+			Watches(&v1alpha1.Work{}, k.workHandler()).
+			Watches(&clusterv1.ManagedCluster{}, k.clusterHandler(), builder.WithPredicates(selectionChanged())).
+			WatchesRawSource(source.Func(k.start)).
 			WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers}).
 			Complete(k)
 		if err != nil {
@@ -102,11 +102,11 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// attach keeps the queue, for those who wait for rights, and has all parents looked at when
+// start keeps the queue, for those who wait for rights, and has all parents looked at when
 // authors have to be recorded under another registration.
-func (k *kind) attach(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (k *reconciler) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	k.cfg.Authors.Subscribe(func() {
-		for _, parent := range k.where(ctx, everyone) {
+		for _, parent := range k.listParents(ctx, allParents) {
 			queue.Add(parent)
 		}
 	})
@@ -116,18 +116,18 @@ func (k *kind) attach(ctx context.Context, queue workqueue.TypedRateLimitingInte
 	return nil
 }
 
-// review looks again at all parents: what their authors may know of may be other clusters.
+// recheckRights looks again at all parents: what their authors may know of may be other clusters.
 // Of what is there already, package mcm sees to it.
-func (c *Controller) review(ctx context.Context) error {
-	for _, k := range c.kinds {
+func (c *Controller) recheckRights(ctx context.Context) error {
+	for _, k := range c.reconcilers {
 		k.mu.Lock()
-		clear(k.reaches)
+		clear(k.authorClusters)
 		queue := k.queue
 		k.mu.Unlock()
 		if queue == nil {
 			continue
 		}
-		for _, parent := range k.where(ctx, everyone) {
+		for _, parent := range k.listParents(ctx, allParents) {
 			queue.Add(parent)
 		}
 	}
@@ -135,8 +135,8 @@ func (c *Controller) review(ctx context.Context) error {
 }
 
 // Reconcile brings the Works of one parent to what they are to be, and says how they are.
-func (k *kind) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	obj := k.blank()
+func (k *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	obj := k.newObject()
 	err := k.cfg.Client.Get(ctx, req.NamespacedName, obj)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, fmt.Errorf("get %s: %w", req, err)
@@ -146,14 +146,14 @@ func (k *kind) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 		obj.SetNamespace(req.Namespace)
 		obj.SetName(req.Name)
 	}
-	p := k.of(obj)
+	p := k.newParent(obj)
 	works, err := k.works(ctx, p)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if gone {
-		k.forget(req.NamespacedName)
-		return ctrl.Result{}, k.remove(ctx, works)
+		k.remove(req.NamespacedName)
+		return ctrl.Result{}, k.deleteWorks(ctx, works)
 	}
 	d, err := k.distribute(ctx, p, works)
 	if ctx.Err() != nil {
@@ -162,39 +162,39 @@ func (k *kind) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	if err != nil && !errors.Is(err, errSelector) && !errors.Is(err, requester.ErrUnknown) {
 		return ctrl.Result{}, err
 	}
-	k.expect(req.NamespacedName, d.blocking)
-	next, err := k.say(ctx, p, d, err)
+	k.setBlocking(req.NamespacedName, d.blocking)
+	next, err := k.updateStatus(ctx, p, d, err)
 	if err != nil || d.failure != nil {
 		return ctrl.Result{}, errors.Join(d.failure, err)
 	}
-	if next.IsZero() && k.free(ctx, d.blocking) {
-		next.RequeueAfter = pace
+	if next.IsZero() && k.isUnblocked(ctx, d.blocking) {
+		next.RequeueAfter = statusInterval
 	}
 	return next, nil
 }
 
-// forget drops all that is known of a parent that is gone.
-func (k *kind) forget(name types.NamespacedName) {
+// remove drops all that is known of a parent that is gone.
+func (k *reconciler) remove(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.statuses, name)
-	delete(k.blocking, name)
+	delete(k.foreignWorks, name)
 	delete(k.versions, name)
 }
 
-// expect keeps which Works of others a parent waits for to go.
-func (k *kind) expect(name types.NamespacedName, works []types.NamespacedName) {
+// setBlocking keeps which Works of others a parent waits for to go.
+func (k *reconciler) setBlocking(name types.NamespacedName, works []types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(works) == 0 {
-		delete(k.blocking, name)
+		delete(k.foreignWorks, name)
 		return
 	}
-	k.blocking[name] = works
+	k.foreignWorks[name] = works
 }
 
-// free tells whether what was in the way has gone before anybody waited for that.
-func (k *kind) free(ctx context.Context, works []types.NamespacedName) bool {
+// isUnblocked tells whether what was in the way has gone before anybody waited for that.
+func (k *reconciler) isUnblocked(ctx context.Context, works []types.NamespacedName) bool {
 	for _, name := range works {
 		if apierrors.IsNotFound(k.cfg.Client.Get(ctx, name, &v1alpha1.Work{})) {
 			return true

@@ -35,11 +35,11 @@ func fanned(t *testing.T, change func(*v1alpha1.WorkSet), test func(t *testing.T
 			change(s)
 		}
 		r := newRig(t, append(objects, s, cluster("store-1"), cluster("store-2"))...)
-		test(t, r, workSet(s))
+		test(t, r, newWorkSetParent(s))
 	})
 }
 
-func TestOnlyClustersThatThisHubServesAreSelected(t *testing.T) {
+func TestReconcileSelectsManagedClustersOnly(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		selector *metav1.LabelSelector
@@ -67,7 +67,7 @@ func TestOnlyClustersThatThisHubServesAreSelected(t *testing.T) {
 	}
 }
 
-func TestAClusterThatIsBeingDetachedLosesItsWorkAndGetsNoOther(t *testing.T) {
+func TestReconcileDeletesWorkOfDetachingCluster(t *testing.T) {
 	fanned(t, func(*v1alpha1.WorkSet) {}, func(t *testing.T, r *rig, _ parent) {
 		r.settle(kindWorkSet)
 		if diff := cmp.Diff([]string{"store-1", "store-2"}, r.works()); diff != "" {
@@ -82,7 +82,7 @@ func TestAClusterThatIsBeingDetachedLosesItsWorkAndGetsNoOther(t *testing.T) {
 	})
 }
 
-func TestAViewWithoutASelectorIsOfAllClusters(t *testing.T) {
+func TestResourceViewWithoutSelectorSelectsAllClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newView()
 		v.Spec.ClusterSelector = nil
@@ -95,7 +95,7 @@ func TestAViewWithoutASelectorIsOfAllClusters(t *testing.T) {
 	})
 }
 
-func TestAStatusFollowsWhatClustersAnswer(t *testing.T) {
+func TestStatusShowsClusterResults(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		steps := []struct {
 			do   func()
@@ -153,7 +153,7 @@ func TestAStatusFollowsWhatClustersAnswer(t *testing.T) {
 	})
 }
 
-func TestAnAnswerToWhatWasAskedBeforeDoesNotCount(t *testing.T) {
+func TestStatusIgnoresResultsOfOlderGeneration(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		r.settle(kindWorkSet)
 		r.answer(p, "store-1", "Completed", "", "")
@@ -177,7 +177,7 @@ func TestAnAnswerToWhatWasAskedBeforeDoesNotCount(t *testing.T) {
 	})
 }
 
-func TestStatusesAreWrittenOnceASecond(t *testing.T) {
+func TestStatusIsWrittenOncePerSecond(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		k := r.kind(kindWorkSet)
 		if _, err := k.Reconcile(t.Context(), request); err != nil || r.set().Status == "" {
@@ -186,7 +186,7 @@ func TestStatusesAreWrittenOnceASecond(t *testing.T) {
 		r.answer(p, "store-1", "Completed", "", "")
 		time.Sleep(300 * time.Millisecond)
 		result, err := k.Reconcile(t.Context(), request)
-		if err != nil || result.RequeueAfter != pace-300*time.Millisecond || r.set().Clusters[0].Type != "" {
+		if err != nil || result.RequeueAfter != statusInterval-300*time.Millisecond || r.set().Clusters[0].Type != "" {
 			t.Errorf("the second comes in %s: %v; want what is left of a second", result.RequeueAfter, err)
 		}
 		time.Sleep(result.RequeueAfter)
@@ -197,7 +197,7 @@ func TestStatusesAreWrittenOnceASecond(t *testing.T) {
 	})
 }
 
-func TestWhatHasNotChangedIsNotWritten(t *testing.T) {
+func TestReconcileWritesChangesOnly(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		r.settle(kindWorkSet)
 		r.answer(p, "store-1", "Completed", "", "")
@@ -212,7 +212,7 @@ func TestWhatHasNotChangedIsNotWritten(t *testing.T) {
 	})
 }
 
-func TestWhatOthersChangeOfAWorkIsChangedBack(t *testing.T) {
+func TestReconcileRevertsChangesOfWork(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		r.settle(kindWorkSet)
 		want := r.work(p, "store-1")
@@ -232,7 +232,7 @@ func TestWhatOthersChangeOfAWorkIsChangedBack(t *testing.T) {
 	})
 }
 
-func TestAParentThatGoesTakesItsWorksAlong(t *testing.T) {
+func TestDeletedParentDeletesWorks(t *testing.T) {
 	stranger := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "store-1", Name: "other", Labels: map[string]string{v1alpha1.LabelWorkSet: "shop.all"},
 		Annotations: map[string]string{v1alpha1.AnnotationOwners: "WorkSet.shop.all"},
@@ -254,7 +254,7 @@ func TestAParentThatGoesTakesItsWorksAlong(t *testing.T) {
 	}
 }
 
-func TestAParentThatIsMadeAnewHasWorksOfItsOwn(t *testing.T) {
+func TestRecreatedParentRecreatesWorks(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		r.settle(kindWorkSet)
 		before := r.work(p, "store-1").UID
@@ -274,7 +274,7 @@ func TestAParentThatIsMadeAnewHasWorksOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestAnAuthorNeedsTheRightInEachClustersNamespace(t *testing.T) {
+func TestAuthorNeedsRightInNamespaceOfCluster(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
 		r.denied.set("alice/store-2", true)
 		r.settle(kindWorkSet)
@@ -289,11 +289,11 @@ func TestAnAuthorNeedsTheRightInEachClustersNamespace(t *testing.T) {
 			t.Errorf("status (-want +got):\n%s", diff)
 		}
 		q := newQueue()
-		if err := r.kind(kindWorkSet).attach(t.Context(), q); err != nil {
+		if err := r.kind(kindWorkSet).start(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 		r.denied.set("alice/store-2", false)
-		if err := r.review(t.Context()); err != nil {
+		if err := r.recheckRights(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" {
@@ -306,7 +306,7 @@ func TestAnAuthorNeedsTheRightInEachClustersNamespace(t *testing.T) {
 	})
 }
 
-func TestARefusalIsAskedAgainWhenItMayBeAnother(t *testing.T) {
+func TestRefusalIsCheckedAgainAfterChange(t *testing.T) {
 	const many = 200
 	var far []client.Object
 	for i := range many {
@@ -328,7 +328,7 @@ func TestARefusalIsAskedAgainWhenItMayBeAnother(t *testing.T) {
 					r.settle(kindWorkSet)
 				}
 			}},
-			{reason: "rights changed", do: func() { _ = r.review(t.Context()) }, want: 1 + many + 2},
+			{reason: "rights changed", do: func() { _ = r.recheckRights(t.Context()) }, want: 1 + many + 2},
 			{reason: "somebody edits the parent", want: 1 + many + 2, do: func() {
 				s := newSet()
 				r.edit(s, func() { s.Spec.Template.Spec.ActionType, s.Generation = "Update", 2 })
@@ -353,14 +353,14 @@ func TestARefusalIsAskedAgainWhenItMayBeAnother(t *testing.T) {
 	}, far...)
 }
 
-func TestRightsThatChangeWhileTheyAreAskedAreAskedAgain(t *testing.T) {
+func TestRightsChangedDuringCheckAreCheckedAgain(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
 		q := newQueue()
-		if err := r.kind(kindWorkSet).attach(t.Context(), q); err != nil {
+		if err := r.kind(kindWorkSet).start(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 		r.denied.set("alice/store-2", true)
-		r.denied.meanwhile = sync.OnceFunc(func() { _ = r.review(t.Context()) })
+		r.denied.meanwhile = sync.OnceFunc(func() { _ = r.recheckRights(t.Context()) })
 		if _, err := r.kind(kindWorkSet).Reconcile(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
@@ -375,7 +375,7 @@ func TestRightsThatChangeWhileTheyAreAskedAreAskedAgain(t *testing.T) {
 	})
 }
 
-func TestANewAuthorIsThatOfTheWorksToo(t *testing.T) {
+func TestNewAuthorIsRecordedOnWorks(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		r.settle(kindWorkSet)
 		r.denied.set("bob/store-2", true)
@@ -394,7 +394,7 @@ func TestANewAuthorIsThatOfTheWorksToo(t *testing.T) {
 	})
 }
 
-func TestNothingIsDoneForNobody(t *testing.T) {
+func TestParentWithoutAuthorCreatesNoWork(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
 		r.settle(kindWorkSet)
 		s := newSet()
@@ -406,8 +406,8 @@ func TestNothingIsDoneForNobody(t *testing.T) {
 	})
 }
 
-func TestAWorkOfThatNameThatIsSomebodyElsesStays(t *testing.T) {
-	other := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: "store-1", Name: childName(workSet(newSet()), "store-1"), UID: "other"}}
+func TestForeignWorkIsKept(t *testing.T) {
+	other := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: "store-1", Name: workName(newWorkSetParent(newSet()), "store-1"), UID: "other"}}
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		r.settle(kindWorkSet)
 		if got := r.set().Clusters[0]; got.Type != v1alpha1.WorkFailed || got.Reason != `work "`+other.Name+`" is in the way: it is not one of this object` {
@@ -417,7 +417,7 @@ func TestAWorkOfThatNameThatIsSomebodyElsesStays(t *testing.T) {
 			t.Errorf("it is changed: %+v", w)
 		}
 		r.delete(other)
-		if parents := r.kind(kindWorkSet).blocked(client.ObjectKeyFromObject(other)); len(parents) != 1 {
+		if parents := r.kind(kindWorkSet).blockedParents(client.ObjectKeyFromObject(other)); len(parents) != 1 {
 			t.Errorf("the parents %v wait for it, want one", parents)
 		}
 		r.settle(kindWorkSet)
@@ -427,7 +427,7 @@ func TestAWorkOfThatNameThatIsSomebodyElsesStays(t *testing.T) {
 	}, other.DeepCopy())
 }
 
-func TestAClusterThatCannotBeServedKeepsNoOther(t *testing.T) {
+func TestFailingClusterDoesNotBlockOthers(t *testing.T) {
 	works := schema.GroupResource{Group: "mcm.ibm.com", Resource: "works"}
 	cases := map[string]struct {
 		reason  string
@@ -465,7 +465,7 @@ func TestAClusterThatCannotBeServedKeepsNoOther(t *testing.T) {
 	}
 }
 
-func TestASelectorThatIsNoneFailsByName(t *testing.T) {
+func TestInvalidSelectorIsReported(t *testing.T) {
 	fanned(t, func(s *v1alpha1.WorkSet) {
 		s.Spec.ClusterSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}
 	}, func(t *testing.T, r *rig, _ parent) {
@@ -476,7 +476,7 @@ func TestASelectorThatIsNoneFailsByName(t *testing.T) {
 	})
 }
 
-func TestAControllerNeedsAllItsParts(t *testing.T) {
+func TestConfigValidateRequiresFields(t *testing.T) {
 	r := newRig(t)
 	for name, take := range map[string]func(*Config){
 		"the client":  func(c *Config) { c.Client = nil },
@@ -484,7 +484,7 @@ func TestAControllerNeedsAllItsParts(t *testing.T) {
 		"the reviews": func(c *Config) { c.Access = nil },
 		"the rights":  func(c *Config) { c.Rights = nil },
 	} {
-		cfg := r.kinds[0].cfg
+		cfg := r.reconcilers[0].cfg
 		take(&cfg)
 		if _, err := New(cfg); err == nil {
 			t.Errorf("it is made without %s", name)
@@ -492,7 +492,7 @@ func TestAControllerNeedsAllItsParts(t *testing.T) {
 	}
 }
 
-func TestAReadThatFailsIsTriedAgain(t *testing.T) {
+func TestFailedReadIsRetried(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
 		r.refuse = func(client.Object) error { return errors.New("boom") }
 		_, err := r.kind(kindWorkSet).Reconcile(t.Context(), request)

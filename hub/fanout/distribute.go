@@ -46,15 +46,15 @@ func indexOf(w client.Object) []string {
 }
 
 // works are those of a parent in the cache, by cluster. They are not to be changed.
-func (k *kind) works(ctx context.Context, p parent) (map[string]*v1alpha1.Work, error) {
+func (k *reconciler) works(ctx context.Context, p parent) (map[string]*v1alpha1.Work, error) {
 	var list v1alpha1.WorkList
-	if err := k.cfg.Client.List(ctx, &list, client.MatchingFields{indexOwner: owner(p)}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := k.cfg.Client.List(ctx, &list, client.MatchingFields{indexOwner: ownerReference(p)}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list works: %w", err)
 	}
 	works := map[string]*v1alpha1.Work{}
 	for i := range list.Items {
 		// The annotation of a Work that somebody else has made says nothing.
-		if w := &list.Items[i]; w.Name == childName(p, w.Namespace) {
+		if w := &list.Items[i]; w.Name == workName(p, w.Namespace) {
 			works[w.Namespace] = w
 		}
 	}
@@ -63,7 +63,7 @@ func (k *kind) works(ctx context.Context, p parent) (map[string]*v1alpha1.Work, 
 
 // clusters are the names of those that are served, and of those among them that a parent
 // selects, in their order.
-func (k *kind) clusters(ctx context.Context, p parent) (served, selected []string, err error) {
+func (k *reconciler) clusters(ctx context.Context, p parent) (served, selected []string, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(p.selector)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errSelector, err)
@@ -90,7 +90,7 @@ func (k *kind) clusters(ctx context.Context, p parent) (served, selected []strin
 // distribution is what came of bringing Works to clusters.
 type distribution struct {
 	// outcomes are of selected clusters that the author may know of, works their Works.
-	outcomes []outcome
+	outcomes []clusterOutcome
 	works    map[string]*v1alpha1.Work
 	// forbidden is how many of all clusters the author may not know of, and unnamed says
 	// so; none: that is all there are.
@@ -106,7 +106,7 @@ type distribution struct {
 }
 
 // distribute makes, changes and removes Works. The error is one of all of them together.
-func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alpha1.Work) (distribution, error) {
+func (k *reconciler) distribute(ctx context.Context, p parent, works map[string]*v1alpha1.Work) (distribution, error) {
 	served, selected, err := k.clusters(ctx, p)
 	if err != nil {
 		return distribution{}, err
@@ -116,18 +116,18 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 	if unknown != nil {
 		return distribution{failure: k.abandon(ctx, works, selected, registration)}, unknown
 	}
-	may, err := k.reachOf(p, by).ask(ctx, by, k.cfg.Access, served)
+	may, err := k.clustersOf(p, by).check(ctx, by, k.cfg.Access, served)
 	if err != nil {
 		return distribution{}, err
 	}
-	failure := k.remove(ctx, beside(works, selected))
-	outcomes, failures := make([]outcome, len(selected)), make([]error, len(selected))
+	failure := k.deleteWorks(ctx, beside(works, selected))
+	outcomes, failures := make([]clusterOutcome, len(selected)), make([]error, len(selected))
 	var group errgroup.Group
 	group.SetLimit(writers)
 	complete := func(*v1alpha1.Work) error { return nil }
-	if p.stripped() {
+	if p.isStripped() {
 		group.SetLimit(largeWriters)
-		whole := sync.OnceValues(func() (parent, error) { return k.whole(ctx, p) })
+		whole := sync.OnceValues(func() (parent, error) { return k.getWithTemplate(ctx, p) })
 		complete = func(w *v1alpha1.Work) error {
 			p, err := whole()
 			w.Spec = p.specFor(w.Spec.Cluster.Name)
@@ -146,7 +146,7 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 			return right.Ask(ctx, k.cfg.Access)
 		}
 		group.Go(func() error {
-			outcomes[i], failures[i] = k.bring(ctx, child(p, by, registration, cluster), works[cluster], ask, complete)
+			outcomes[i], failures[i] = k.syncWork(ctx, newWork(p, by, registration, cluster), works[cluster], ask, complete)
 			return nil
 		})
 	}
@@ -159,14 +159,14 @@ func (k *kind) distribute(ctx context.Context, p parent, works map[string]*v1alp
 		}
 	}
 	if d.lost {
-		k.dropReach(by)
+		k.dropClusters(by)
 	}
 	for _, cluster := range served {
 		if !may.allowed[cluster] {
 			d.forbidden++
 		}
 	}
-	d.unnamed, d.none = unnamed(by, d.forbidden), int(d.forbidden) == len(served) && len(served) > 0
+	d.unnamed, d.none = forbiddenMessage(by, d.forbidden), int(d.forbidden) == len(served) && len(served) > 0
 	return d, nil
 }
 
@@ -183,20 +183,20 @@ func beside(works map[string]*v1alpha1.Work, selected []string) map[string]*v1al
 // abandon removes the Works of a parent that is nobody's. One that is nobody's, too, asks
 // nothing, and stays: made anew it would do again what it did before the webhook was
 // registered anew.
-func (k *kind) abandon(ctx context.Context, works map[string]*v1alpha1.Work, selected []string, registration string) error {
+func (k *reconciler) abandon(ctx context.Context, works map[string]*v1alpha1.Work, selected []string, registration string) error {
 	leaving := beside(works, selected)
 	for cluster, w := range works {
 		if _, err := requester.Of(w, requester.MCM, registration); err == nil {
 			leaving[cluster] = w
 		}
 	}
-	return k.remove(ctx, leaving)
+	return k.deleteWorks(ctx, leaving)
 }
 
 func isForbidden(err error) bool { return errors.Is(err, requester.ErrForbidden) }
 
 // add says how a cluster is, unless the author may not know of it.
-func (d *distribution) add(p parent, cluster string, o outcome, err error, allowed map[string]bool) {
+func (d *distribution) add(p parent, cluster string, o clusterOutcome, err error, allowed map[string]bool) {
 	switch {
 	case !allowed[cluster]:
 		return
@@ -204,17 +204,17 @@ func (d *distribution) add(p parent, cluster string, o outcome, err error, allow
 		allowed[cluster], d.lost = false, true
 		return
 	case err != nil:
-		o = d.fail(p, cluster, err)
+		o = d.newFailure(p, cluster, err)
 	}
 	d.outcomes = append(d.outcomes, o)
 }
 
-// fail says why a cluster has not the Work that it is to have.
-func (d *distribution) fail(p parent, cluster string, err error) outcome {
-	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}, own: true}
+// newFailure says why a cluster has not the Work that it is to have.
+func (d *distribution) newFailure(p parent, cluster string, err error) clusterOutcome {
+	o := clusterOutcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}, isHubs: true}
 	switch {
 	case errors.Is(err, errForeign):
-		d.blocking = append(d.blocking, types.NamespacedName{Namespace: cluster, Name: childName(p, cluster)})
+		d.blocking = append(d.blocking, types.NamespacedName{Namespace: cluster, Name: workName(p, cluster)})
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err): // and would be again
 	default:
 		o.Type, o.pending = v1alpha1.WorkProcessing, true
@@ -225,18 +225,18 @@ func (d *distribution) fail(p parent, cluster string, err error) outcome {
 	return o
 }
 
-// bring brings the Work of one cluster to what it is to be, and returns how it is. Before
+// syncWork brings the Work of one cluster to what it is to be, and returns how it is. Before
 // it looks for a place for one, or changes one, it asks whether that is allowed, and
 // completes what is to be written.
-func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() error, complete func(*v1alpha1.Work) error) (outcome, error) {
+func (k *reconciler) syncWork(ctx context.Context, want, has *v1alpha1.Work, ask func() error, complete func(*v1alpha1.Work) error) (clusterOutcome, error) {
 	var err error
 	switch {
 	case has == nil:
 	case has.Annotations[v1alpha1.AnnotationOwnerUID] != want.Annotations[v1alpha1.AnnotationOwnerUID]:
-		err, has = k.removeOne(ctx, has), nil
+		err, has = k.deleteWork(ctx, has), nil
 	default:
-		if patch, failed := difference(has, want); patch == nil && failed == nil {
-			return answer(has), nil
+		if patch, failed := diffPatch(has, want); patch == nil && failed == nil {
+			return newOutcome(has), nil
 		}
 	}
 	if err == nil {
@@ -245,35 +245,35 @@ func (k *kind) bring(ctx context.Context, want, has *v1alpha1.Work, ask func() e
 	switch {
 	case isForbidden(err) && has != nil:
 		// What is there is what somebody else was allowed.
-		if failed := k.removeOne(ctx, has); failed != nil {
+		if failed := k.deleteWork(ctx, has); failed != nil {
 			err = failed
 		}
 	case err != nil:
 	case has == nil:
-		if err = k.vacant(ctx, want); err == nil {
-			err = k.create(ctx, want, complete)
+		if err = k.checkNotForeign(ctx, want); err == nil {
+			err = k.createWork(ctx, want, complete)
 		}
 	default:
-		err = k.change(ctx, has, want, complete)
+		err = k.patchWork(ctx, has, want, complete)
 	}
 	// Of what has changed there is no answer yet.
-	return outcome{ClusterResult: v1alpha1.ClusterResult{Name: want.Namespace}, pending: true, own: true}, err
+	return clusterOutcome{ClusterResult: v1alpha1.ClusterResult{Name: want.Namespace}, pending: true, isHubs: true}, err
 }
 
-// change makes a Work what it is to be.
-func (k *kind) change(ctx context.Context, has, want *v1alpha1.Work, complete func(*v1alpha1.Work) error) error {
+// patchWork makes a Work what it is to be.
+func (k *reconciler) patchWork(ctx context.Context, has, want *v1alpha1.Work, complete func(*v1alpha1.Work) error) error {
 	if err := complete(want); err != nil {
 		return err
 	}
-	patch, err := difference(has, want)
+	patch, err := diffPatch(has, want)
 	if err != nil {
 		return err
 	}
-	return k.cfg.Client.Patch(ctx, partial(want), client.RawPatch(types.JSONPatchType, patch), fieldOwner)
+	return k.cfg.Client.Patch(ctx, partialWork(want), client.RawPatch(types.JSONPatchType, patch), fieldOwner)
 }
 
-// vacant looks in the cache for somebody else's Work of a name.
-func (k *kind) vacant(ctx context.Context, want *v1alpha1.Work) error {
+// checkNotForeign looks in the cache for somebody else's Work of a name.
+func (k *reconciler) checkNotForeign(ctx context.Context, want *v1alpha1.Work) error {
 	var has v1alpha1.Work
 	err := k.cfg.Client.Get(ctx, client.ObjectKeyFromObject(want), &has)
 	switch {
@@ -282,18 +282,18 @@ func (k *kind) vacant(ctx context.Context, want *v1alpha1.Work) error {
 	case err != nil:
 		return fmt.Errorf("get work %q: %w", want.Name, err)
 	}
-	return foreign(&has, want)
+	return checkOwner(&has, want)
 }
 
-// foreign says that a Work is not the one that is to be.
-func foreign(has metav1.Object, want *v1alpha1.Work) error {
+// checkOwner says that a Work is not the one that is to be.
+func checkOwner(has metav1.Object, want *v1alpha1.Work) error {
 	if has.GetAnnotations()[v1alpha1.AnnotationOwners] == want.Annotations[v1alpha1.AnnotationOwners] {
 		return nil // the cache comes to know it, and it is brought into line then
 	}
 	return fmt.Errorf("work %q %w", want.Name, errForeign)
 }
 
-func (k *kind) create(ctx context.Context, want *v1alpha1.Work, complete func(*v1alpha1.Work) error) error {
+func (k *reconciler) createWork(ctx context.Context, want *v1alpha1.Work, complete func(*v1alpha1.Work) error) error {
 	if err := complete(want); err != nil {
 		return err
 	}
@@ -301,32 +301,32 @@ func (k *kind) create(ctx context.Context, want *v1alpha1.Work, complete func(*v
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	has := partial(want)
+	has := partialWork(want)
 	if err := k.cfg.Live.Get(ctx, client.ObjectKeyFromObject(want), has); err != nil {
 		return fmt.Errorf("get work %q: %w", want.Name, err)
 	}
-	return foreign(has, want)
+	return checkOwner(has, want)
 }
 
-func partial(w *v1alpha1.Work) *metav1.PartialObjectMetadata {
+func partialWork(w *v1alpha1.Work) *metav1.PartialObjectMetadata {
 	p := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}
 	p.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Work"))
 	return p
 }
 
-// remove deletes Works. One that stays keeps no other.
-func (k *kind) remove(ctx context.Context, works map[string]*v1alpha1.Work) error {
+// deleteWorks deletes Works. One that stays keeps no other.
+func (k *reconciler) deleteWorks(ctx context.Context, works map[string]*v1alpha1.Work) error {
 	var group errgroup.Group
 	group.SetLimit(writers)
 	for _, w := range works {
-		group.Go(func() error { return k.removeOne(ctx, w) })
+		group.Go(func() error { return k.deleteWork(ctx, w) })
 	}
 	return group.Wait()
 }
 
-// removeOne deletes a Work, the very one that was seen.
-func (k *kind) removeOne(ctx context.Context, w *v1alpha1.Work) error {
-	err := k.cfg.Client.Delete(ctx, partial(w), client.Preconditions{UID: &w.UID})
+// deleteWork deletes a Work, the very one that was seen.
+func (k *reconciler) deleteWork(ctx context.Context, w *v1alpha1.Work) error {
+	err := k.cfg.Client.Delete(ctx, partialWork(w), client.Preconditions{UID: &w.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete work %q of cluster %q: %w", w.Name, w.Namespace, err)
 	}

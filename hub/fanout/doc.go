@@ -5,7 +5,7 @@
 // each cluster that they select, in the cluster's namespace, and says what came of them.
 // Package mcm does what the Works ask.
 //
-// A Work is named after its parent and a digest of parent and cluster (childName). It has
+// A Work is named after its parent and a digest of parent and cluster (workName). It has
 // the labels of the original, whose value "<namespace>.<name>" is 40 digits of its SHA-256
 // where it is longer than a label may be, the annotation that names the parent, and the
 // recorded author of the parent, who needs the right to create Works in the namespace of

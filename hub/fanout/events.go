@@ -28,13 +28,13 @@ import (
 // queue has the parents that are to be looked at.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// workEvents lead from Works to their parents. What becomes of a thousand Works is looked
+// workHandler lead from Works to their parents. What becomes of a thousand Works is looked
 // at as often as it may be written.
-func (k *kind) workEvents() handler.Funcs {
+func (k *reconciler) workHandler() handler.Funcs {
 	later := func(q queue, works ...client.Object) {
 		for _, w := range works {
-			if name, ok := ownerOf(w, k.name); ok {
-				q.AddAfter(reconcile.Request{NamespacedName: name}, k.due(name))
+			if name, ok := parseOwner(w, k.name); ok {
+				q.AddAfter(reconcile.Request{NamespacedName: name}, k.statusDelay(name))
 			}
 		}
 	}
@@ -42,21 +42,21 @@ func (k *kind) workEvents() handler.Funcs {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectOld, e.ObjectNew) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			if name, ok := ownerOf(e.Object, k.name); ok {
+			if name, ok := parseOwner(e.Object, k.name); ok {
 				q.Add(reconcile.Request{NamespacedName: name})
 			}
-			for _, name := range k.blocked(client.ObjectKeyFromObject(e.Object)) {
+			for _, name := range k.blockedParents(client.ObjectKeyFromObject(e.Object)) {
 				q.Add(reconcile.Request{NamespacedName: name})
 			}
 		},
 	}
 }
 
-// blocked are the parents that a Work is in the way of.
-func (k *kind) blocked(work types.NamespacedName) (parents []types.NamespacedName) {
+// blockedParents are the parents that a Work is in the way of.
+func (k *reconciler) blockedParents(work types.NamespacedName) (parents []types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, works := range k.blocking {
+	for name, works := range k.foreignWorks {
 		if slices.Contains(works, work) {
 			parents = append(parents, name)
 		}
@@ -64,60 +64,60 @@ func (k *kind) blocked(work types.NamespacedName) (parents []types.NamespacedNam
 	return parents
 }
 
-// due is how long the status of a parent stays as it is.
-func (k *kind) due(name types.NamespacedName) time.Duration {
+// statusDelay is how long the status of a parent stays as it is.
+func (k *reconciler) statusDelay(name types.NamespacedName) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	st := k.statuses[name]
 	if st == nil {
 		return 0
 	}
-	return max(0, time.Until(st.at.Add(pace)))
+	return max(0, time.Until(st.at.Add(statusInterval)))
 }
 
-// concerned leads from clusters to parents. Which clusters there are concerns all of them,
+// clusterHandler leads from clusters to parents. Which clusters there are concerns all of them,
 // whatever they select: each says how many its author may not know of.
-func (k *kind) concerned() handler.Funcs {
+func (k *reconciler) clusterHandler() handler.Funcs {
 	add := func(q queue, parents []reconcile.Request) {
 		for _, parent := range parents {
 			q.Add(parent)
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { add(q, k.where(ctx, everyone)) },
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { add(q, k.listParents(ctx, allParents)) },
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, was := e.ObjectOld.(*clusterv1.ManagedCluster)
 			after, is := e.ObjectNew.(*clusterv1.ManagedCluster)
 			if !was || !is || managedcluster.Selectable(before) != managedcluster.Selectable(after) {
-				add(q, k.where(ctx, everyone))
+				add(q, k.listParents(ctx, allParents))
 				return
 			}
-			add(q, k.selecting(ctx, before))
-			add(q, k.selecting(ctx, after))
+			add(q, k.listSelecting(ctx, before))
+			add(q, k.listSelecting(ctx, after))
 		},
-		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { add(q, k.where(ctx, everyone)) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { add(q, k.listParents(ctx, allParents)) },
 	}
 }
 
-func everyone(parent) bool { return true }
+func allParents(parent) bool { return true }
 
-// selecting are the parents that select a cluster.
-func (k *kind) selecting(ctx context.Context, cluster client.Object) []reconcile.Request {
-	return k.where(ctx, func(p parent) bool {
+// listSelecting are the parents that select a cluster.
+func (k *reconciler) listSelecting(ctx context.Context, cluster client.Object) []reconcile.Request {
+	return k.listParents(ctx, func(p parent) bool {
 		selector, err := metav1.LabelSelectorAsSelector(p.selector)
 		return err == nil && selector.Matches(labels.Set(cluster.GetLabels()))
 	})
 }
 
-// where are the parents that match.
-func (k *kind) where(ctx context.Context, match func(parent) bool) (requests []reconcile.Request) {
-	list := k.list()
+// listParents are the parents that match.
+func (k *reconciler) listParents(ctx context.Context, match func(parent) bool) (requests []reconcile.Request) {
+	list := k.newList()
 	if err := k.cfg.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		k.cfg.Logger.Error(err, "parents were not listed", "kind", k.name)
 		return nil
 	}
 	err := meta.EachListItem(list, func(o runtime.Object) error {
-		if obj, ok := o.(client.Object); ok && match(k.of(obj)) {
+		if obj, ok := o.(client.Object); ok && match(k.newParent(obj)) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 		}
 		return nil
@@ -128,8 +128,8 @@ func (k *kind) where(ctx context.Context, match func(parent) bool) (requests []r
 	return requests
 }
 
-// clusterEvents are those after which another parent may select a cluster.
-func clusterEvents() predicate.Predicate {
+// selectionChanged are those after which another parent may select a cluster.
+func selectionChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, was := e.ObjectOld.(*clusterv1.ManagedCluster)
 		after, is := e.ObjectNew.(*clusterv1.ManagedCluster)

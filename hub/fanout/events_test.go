@@ -44,12 +44,12 @@ func (r *recorded) take() []string {
 	return slices.Compact(names)
 }
 
-func TestAWorkLeadsToItsParent(t *testing.T) {
+func TestWorkEventsEnqueueParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newSet(), cluster("store-1"))
 		k, q := r.kind(kindWorkSet), newQueue()
-		h := k.workEvents()
-		mine := child(workSet(newSet()), alice, registered, "store-1")
+		h := k.workHandler()
+		mine := newWork(newWorkSetParent(newSet()), alice, registered, "store-1")
 		others := &v1alpha1.Work{}
 		h.Create(t.Context(), event.CreateEvent{Object: mine}, q)
 		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" || q.after != 0 {
@@ -59,12 +59,12 @@ func TestAWorkLeadsToItsParent(t *testing.T) {
 		if _, err := k.Reconcile(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
-		r.answer(workSet(newSet()), "store-1", "Completed", "", "")
+		r.answer(newWorkSetParent(newSet()), "store-1", "Completed", "", "")
 		if _, err := k.Reconcile(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
 		h.Update(t.Context(), event.UpdateEvent{ObjectOld: mine, ObjectNew: others}, q)
-		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" || q.after != pace {
+		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" || q.after != statusInterval {
 			t.Errorf("one that was, when the status was just written (-want +got), after %s:\n%s", q.after, diff)
 		}
 		h.Delete(t.Context(), event.DeleteEvent{Object: mine}, q)
@@ -72,11 +72,11 @@ func TestAWorkLeadsToItsParent(t *testing.T) {
 			t.Errorf("one that is deleted is made again at once (-want +got), after %s:\n%s", q.after, diff)
 		}
 		h.Delete(t.Context(), event.DeleteEvent{Object: others}, q)
-		h.Create(t.Context(), event.CreateEvent{Object: child(resourceView(newView()), alice, registered, "store-1")}, q)
+		h.Create(t.Context(), event.CreateEvent{Object: newWork(newResourceViewParent(newView()), alice, registered, "store-1")}, q)
 		if names := q.take(); len(names) > 0 {
 			t.Errorf("works of others lead to %v", names)
 		}
-		k.expect(request.NamespacedName, []client.ObjectKey{{Namespace: "store-1", Name: "w"}})
+		k.setBlocking(request.NamespacedName, []client.ObjectKey{{Namespace: "store-1", Name: "w"}})
 		others.Namespace, others.Name = "store-1", "w"
 		h.Delete(t.Context(), event.DeleteEvent{Object: others}, q)
 		if diff := cmp.Diff([]string{"shop/all"}, q.take()); diff != "" {
@@ -85,7 +85,7 @@ func TestAWorkLeadsToItsParent(t *testing.T) {
 	})
 }
 
-func TestAClusterLeadsToThoseWhoSelectIt(t *testing.T) {
+func TestClusterEventsEnqueueSelectingParents(t *testing.T) {
 	none, all, invalid := setNamed("shop", "none"), setNamed("shop", "everything"), setNamed("shop", "invalid")
 	all.Spec.ClusterSelector = newSelector()
 	all.Spec.ClusterSelector.MatchLabels = nil
@@ -103,7 +103,7 @@ func TestAClusterLeadsToThoseWhoSelectIt(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, q := range r.kind(kindWorkSet).selecting(t.Context(), cluster("c", func(c *clusterv1.ManagedCluster) { c.Labels = tc.labels })) {
+			for _, q := range r.kind(kindWorkSet).listSelecting(t.Context(), cluster("c", func(c *clusterv1.ManagedCluster) { c.Labels = tc.labels })) {
 				got = append(got, q.String())
 			}
 			slices.Sort(got)
@@ -114,7 +114,7 @@ func TestAClusterLeadsToThoseWhoSelectIt(t *testing.T) {
 	}
 }
 
-func TestChangesOfClustersThatConcernNobodyWakeNobody(t *testing.T) {
+func TestIrrelevantClusterEventsAreIgnored(t *testing.T) {
 	cases := map[string]struct {
 		change func(*clusterv1.ManagedCluster)
 		want   bool
@@ -130,24 +130,24 @@ func TestChangesOfClustersThatConcernNobodyWakeNobody(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := clusterEvents().Update(event.UpdateEvent{ObjectOld: cluster("c"), ObjectNew: cluster("c", tc.change)}); got != tc.want {
+			if got := selectionChanged().Update(event.UpdateEvent{ObjectOld: cluster("c"), ObjectNew: cluster("c", tc.change)}); got != tc.want {
 				t.Errorf("parents are looked at: %t, want %t", got, tc.want)
 			}
 		})
 	}
 }
 
-func TestAWorkThatGoesWhileItIsFoundInTheWayIsNotWaitedFor(t *testing.T) {
+func TestForeignWorkDeletedMeanwhileIsNotAwaited(t *testing.T) {
 	r := newRig(t, newSet())
 	gone := []client.ObjectKey{{Namespace: "store-1", Name: "gone"}}
-	if !r.kind(kindWorkSet).free(t.Context(), gone) {
+	if !r.kind(kindWorkSet).isUnblocked(t.Context(), gone) {
 		t.Error("nobody will say that it is gone, and the parent waits")
 	}
-	there := child(workSet(newSet()), requester.Author{User: "alice"}, registered, "store-1")
+	there := newWork(newWorkSetParent(newSet()), requester.Author{User: "alice"}, registered, "store-1")
 	if err := r.api.Create(t.Context(), there); err != nil {
 		t.Fatal(err)
 	}
-	if r.kind(kindWorkSet).free(t.Context(), []client.ObjectKey{client.ObjectKeyFromObject(there)}) {
+	if r.kind(kindWorkSet).isUnblocked(t.Context(), []client.ObjectKey{client.ObjectKeyFromObject(there)}) {
 		t.Error("it is there, and not waited for")
 	}
 }

@@ -169,14 +169,14 @@ func (h *liveHub) awaitStatus(what string, obj client.Object, ready func() bool)
 
 func (h *liveHub) work(p parent, cluster string) *v1alpha1.Work {
 	h.t.Helper()
-	w := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: childName(p, cluster)}}
+	w := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: workName(p, cluster)}}
 	h.awaitStatus("there is a work in "+cluster, w, func() bool { return true })
 	return w
 }
 
 func (h *liveHub) awaitGone(p parent, cluster string) {
 	h.t.Helper()
-	w := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: childName(p, cluster)}}
+	w := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: workName(p, cluster)}}
 	livetest.Eventually(h.t, "the work in "+cluster+" is gone", func() bool {
 		return apierrors.IsNotFound(h.Get(h.t.Context(), client.ObjectKeyFromObject(w), w))
 	})
@@ -195,7 +195,7 @@ func (h *liveHub) answer(p parent, cluster, result string) {
 	}
 }
 
-func TestARealHubBringsASetToItsClusters(t *testing.T) {
+func TestLiveWorkSetReachesClusters(t *testing.T) {
 	h := newLiveHub(t)
 	stop := h.run()
 	s := newSet()
@@ -204,7 +204,7 @@ func TestARealHubBringsASetToItsClusters(t *testing.T) {
 	s.Spec.Template.Spec.KubeWork.ObjectTemplate.Raw = fmt.Appendf(nil,
 		`{"kind":"ConfigMap", "data":{"z":"<1>", "large":%q},"apiVersion":"v1","metadata":{"name":"n"}}`, strings.Repeat("<", 64<<10))
 	h.parent(s, root, s.Spec.ClusterSelector)
-	p := workSet(s)
+	p := newWorkSetParent(s)
 	first := h.work(p, h.clusters[0])
 	for _, name := range h.clusters {
 		h.answer(p, name, "")
@@ -233,12 +233,12 @@ func TestARealHubBringsASetToItsClusters(t *testing.T) {
 	h.awaitGone(p, h.clusters[0])
 }
 
-func TestARealHubShowsResultsOfAView(t *testing.T) {
+func TestLiveResourceViewShowsResults(t *testing.T) {
 	h := newLiveHub(t)
 	h.run()
 	v := newView()
 	h.parent(v, root, v.Spec.ClusterSelector)
-	p := resourceView(v)
+	p := newResourceViewParent(v)
 	for i, result := range []string{`{"items": [1.0, "<é>"], "a": 12345678901234567}`, `{"items":[]}`, ""} {
 		for _, name := range h.clusters {
 			h.answer(p, name, result)
@@ -261,7 +261,7 @@ func (h *liveHub) shows(v *v1alpha1.ResourceView, result string) bool {
 	return true
 }
 
-func TestARealHubFollowsTheRightsOfAuthors(t *testing.T) {
+func TestLiveWorkSetFollowsRightsOfAuthor(t *testing.T) {
 	h := newLiveHub(t)
 	h.run()
 	s := newSet()
@@ -280,7 +280,7 @@ func TestARealHubFollowsTheRightsOfAuthors(t *testing.T) {
 		ObjectMeta: place, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: place.Name},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: carol.User}},
 	})
-	if by, err := requester.Of(h.work(workSet(s), h.clusters[0]), requester.MCM, registered); err != nil || by.User != carol.User {
+	if by, err := requester.Of(h.work(newWorkSetParent(s), h.clusters[0]), requester.MCM, registered); err != nil || by.User != carol.User {
 		t.Errorf("the work is done for %+v: %v", by, err)
 	}
 }

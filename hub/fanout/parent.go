@@ -25,10 +25,10 @@ type parent struct {
 	observed summary
 	// status is what is stored of a summary, but for results.
 	status func(s summary, now metav1.Time) any
-	// rest is what is stored beside the status.
-	rest []any
-	// results: what the Works show is in the status, too.
-	results bool
+	// stored is what is stored beside the status.
+	stored []any
+	// hasResults: what the Works show is in the status, too.
+	hasResults bool
 }
 
 const (
@@ -36,10 +36,10 @@ const (
 	kindResourceView = "ResourceView"
 )
 
-func workSet(s *v1alpha1.WorkSet) parent {
+func newWorkSetParent(s *v1alpha1.WorkSet) parent {
 	t := &s.Spec.Template
 	return parent{
-		object: s, kind: kindWorkSet, label: v1alpha1.LabelWorkSet, rest: []any{&s.ObjectMeta, &s.Spec},
+		object: s, kind: kindWorkSet, label: v1alpha1.LabelWorkSet, stored: []any{&s.ObjectMeta, &s.Spec},
 		selector: s.Spec.ClusterSelector, labels: t.Labels, annotations: t.Annotations, spec: t.Spec.For(""),
 		observed: summary{
 			kind: s.Status.Status, reason: s.Status.Reason,
@@ -51,11 +51,11 @@ func workSet(s *v1alpha1.WorkSet) parent {
 	}
 }
 
-func resourceView(v *v1alpha1.ResourceView) parent {
+func newResourceViewParent(v *v1alpha1.ResourceView) parent {
 	s := v.Spec.Scope
 	p := parent{
-		object: v, kind: kindResourceView, label: v1alpha1.LabelResourceView, prefix: "view-", rest: []any{&v.ObjectMeta, &v.Spec},
-		selector: v.Spec.ClusterSelector, results: true,
+		object: v, kind: kindResourceView, label: v1alpha1.LabelResourceView, prefix: "view-", stored: []any{&v.ObjectMeta, &v.Spec},
+		selector: v.Spec.ClusterSelector, hasResults: true,
 		spec: v1alpha1.WorkSpec{Type: v1alpha1.ResourceWorkType, Scope: v1alpha1.ResourceFilter{
 			LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector, APIGroup: s.APIGroup,
 			ResourceType: s.Resource, Name: s.ResourceName, NameSpace: s.NameSpace,

@@ -18,14 +18,14 @@ import (
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 )
 
-// say writes the status, if it is another than it was, or has the parent looked at again
+// updateStatus writes the status, if it is another than it was, or has the parent looked at again
 // when it may be written. An error is one of all clusters together.
-func (k *kind) say(ctx context.Context, p parent, d distribution, all error) (ctrl.Result, error) {
-	st, err := k.load(ctx, p)
+func (k *reconciler) updateStatus(ctx context.Context, p parent, d distribution, all error) (ctrl.Result, error) {
+	st, err := k.loadStatus(ctx, p)
 	if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if left := time.Until(st.at.Add(pace)); left > 0 {
+	if left := time.Until(st.at.Add(statusInterval)); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	s := summarize(d.outcomes, p.object.GetGeneration())
@@ -36,35 +36,35 @@ func (k *kind) say(ctx context.Context, p parent, d distribution, all error) (ct
 	case d.none:
 		s.kind, s.reason = v1alpha1.WorkFailed, ""
 	}
-	payers, left := k.payers(st.answered(p, &s, d.outcomes, d.works))
+	payers, left := k.selectPayers(st.changedClusters(p, &s, d.outcomes, d.works))
 	if left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	patch, err := k.show(ctx, p, st, d.works)
+	patch, err := k.patchResults(ctx, p, st, d.works)
 	if err != nil {
-		k.drop(client.ObjectKeyFromObject(p.object))
+		k.dropStatus(client.ObjectKeyFromObject(p.object))
 		return ctrl.Result{}, err
 	}
-	s.reason = joinReasons(joinReasons(s.reason, d.unnamed), st.omitted())
+	s.reason = joinReasons(joinReasons(s.reason, d.unnamed), st.omittedMessage())
 	if len(patch) == 0 && s.equal(&st.summary) {
 		return ctrl.Result{}, nil
 	}
 	// One that fails costs the API server as much.
-	err = k.charge(payers, p, st, s)
+	err = k.chargeWrites(payers, p, st, s)
 	if err == nil {
-		err = k.write(ctx, p, st, s, patch)
+		err = k.patchStatus(ctx, p, st, s, patch)
 	}
 	if err != nil {
 		// What is stored now is not known.
-		k.drop(client.ObjectKeyFromObject(p.object))
+		k.dropStatus(client.ObjectKeyFromObject(p.object))
 		return ctrl.Result{}, client.IgnoreNotFound(fmt.Errorf("write status of %s %s: %w", k.name, p.object.GetName(), err))
 	}
 	return ctrl.Result{}, nil
 }
 
-// write writes the status by fields, so that results which stay are not sent.
-func (k *kind) write(ctx context.Context, p parent, st *storedStatus, s summary, results []operation) error {
-	raw, err := statusPatch(p, st.exists, s, results)
+// patchStatus writes the status by fields, so that results which stay are not sent.
+func (k *reconciler) patchStatus(ctx context.Context, p parent, st *storedStatus, s summary, results []operation) error {
+	raw, err := statusPatch(p, st.hasResults, s, results)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (k *kind) write(ctx context.Context, p parent, st *storedStatus, s summary,
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	st.summary, st.at, st.exists = s, time.Now(), st.size > 0
+	st.summary, st.at, st.hasResults = s, time.Now(), st.size > 0
 	return nil
 }
 
@@ -86,7 +86,7 @@ func statusPatch(p parent, exists bool, s summary, results []operation) ([]byte,
 		return nil, err
 	}
 	switch {
-	case !p.results:
+	case !p.hasResults:
 		ops = append(ops, operation{Op: "add", Path: "/status", Value: status})
 	case !exists:
 		status["results"] = map[string]any{} // which the following are put into

@@ -26,8 +26,8 @@ const maxResults = 512 << 10
 // storedStatus is what is in the status of a parent. One reconciler has it at a time.
 type storedStatus struct {
 	uid types.UID
-	// exists: it has results, so that others can be put beside.
-	exists  bool
+	// hasResults: it has results, so that others can be put beside.
+	hasResults  bool
 	summary summary
 	// at is when it was written last. Guarded by the kind's mu.
 	at time.Time
@@ -44,8 +44,8 @@ type result struct {
 	shown bool
 }
 
-// load returns what is known of the status of a parent, from the API server when nothing is.
-func (k *kind) load(ctx context.Context, p parent) (*storedStatus, error) {
+// loadStatus returns what is known of the status of a parent, from the API server when nothing is.
+func (k *reconciler) loadStatus(ctx context.Context, p parent) (*storedStatus, error) {
 	name := client.ObjectKeyFromObject(p.object)
 	k.mu.Lock()
 	st := k.statuses[name]
@@ -53,14 +53,14 @@ func (k *kind) load(ctx context.Context, p parent) (*storedStatus, error) {
 	if st != nil && st.uid == p.object.GetUID() {
 		return st, nil
 	}
-	live := k.blank()
+	live := k.newObject()
 	if err := k.cfg.Live.Get(ctx, name, live); err != nil {
 		return nil, fmt.Errorf("get %s %s: %w", k.name, name, err)
 	}
-	s := k.of(live).observed
+	s := k.newParent(live).observed
 	st = &storedStatus{uid: live.GetUID(), summary: s, results: map[string]result{}}
 	if v, ok := live.(*v1alpha1.ResourceView); ok {
-		st.exists = len(v.Status.Results) > 0
+		st.hasResults = len(v.Status.Results) > 0
 		for cluster, raw := range v.Status.Results {
 			digest, err := mcm.Digest(raw.Raw)
 			if err != nil {
@@ -76,15 +76,15 @@ func (k *kind) load(ctx context.Context, p parent) (*storedStatus, error) {
 	return st, nil
 }
 
-// drop has the next look begin with what the API server has.
-func (k *kind) drop(name types.NamespacedName) {
+// dropStatus has the next look begin with what the API server has.
+func (k *reconciler) dropStatus(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.statuses, name)
 }
 
-// omitted names the clusters whose results have no room.
-func (s *storedStatus) omitted() string {
+// omittedMessage names the clusters whose results have no room.
+func (s *storedStatus) omittedMessage() string {
 	var names []string
 	for _, cluster := range slices.Sorted(maps.Keys(s.results)) {
 		if r := s.results[cluster]; r.size > 0 && !r.shown {
@@ -94,17 +94,17 @@ func (s *storedStatus) omitted() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("results are left out, for all together are limited to %d KiB: %s", maxResults>>10, list(names, ", "))
+	return fmt.Sprintf("results are left out, for all together are limited to %d KiB: %s", maxResults>>10, joinFirst(names, ", "))
 }
 
-// show is the patch that brings the results of the clusters up to date.
-func (k *kind) show(ctx context.Context, p parent, st *storedStatus, works map[string]*v1alpha1.Work) (patch []operation, err error) {
-	if !p.results {
+// patchResults is the patch that brings the results of the clusters up to date.
+func (k *reconciler) patchResults(ctx context.Context, p parent, st *storedStatus, works map[string]*v1alpha1.Work) (patch []operation, err error) {
+	if !p.hasResults {
 		return nil, nil
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(st.results)) {
 		if works[cluster] == nil {
-			patch = append(patch, st.put(cluster, "", nil)...)
+			patch = append(patch, st.setResult(cluster, "", nil)...)
 			delete(st.results, cluster)
 		}
 	}
@@ -114,16 +114,16 @@ func (k *kind) show(ctx context.Context, p parent, st *storedStatus, works map[s
 			news = append(news, cluster)
 		}
 	}
-	if patch, err = k.update(ctx, st, works, news, patch); err != nil {
+	if patch, err = k.readResults(ctx, st, works, news, patch); err != nil {
 		return nil, err
 	}
-	return k.update(ctx, st, works, st.fitting(), patch)
+	return k.readResults(ctx, st, works, st.resultsToAdd(), patch)
 }
 
-// update reads results of clusters, and adds to the patch what shows them.
-func (k *kind) update(ctx context.Context, st *storedStatus, works map[string]*v1alpha1.Work, clusters []string, patch []operation) ([]operation, error) {
+// readResults reads results of clusters, and adds to the patch what shows them.
+func (k *reconciler) readResults(ctx context.Context, st *storedStatus, works map[string]*v1alpha1.Work, clusters []string, patch []operation) ([]operation, error) {
 	for some := range slices.Chunk(clusters, writers) { // no more are in memory at once
-		raws, err := k.read(ctx, works, some)
+		raws, err := k.getResults(ctx, works, some)
 		if err != nil {
 			return nil, err
 		}
@@ -132,14 +132,14 @@ func (k *kind) update(ctx context.Context, st *storedStatus, works map[string]*v
 			if err != nil {
 				return nil, fmt.Errorf("result of %s: %w", cluster, err)
 			}
-			patch = append(patch, st.put(cluster, digest, raws[i])...)
+			patch = append(patch, st.setResult(cluster, digest, raws[i])...)
 		}
 	}
 	return patch, nil
 }
 
-// fitting are the clusters whose results were left out, and have room now.
-func (s *storedStatus) fitting() (clusters []string) {
+// resultsToAdd are the clusters whose results were left out, and have room now.
+func (s *storedStatus) resultsToAdd() (clusters []string) {
 	room := maxResults - s.size
 	for _, cluster := range slices.Sorted(maps.Keys(s.results)) {
 		if r := s.results[cluster]; r.size > 0 && !r.shown && r.size <= room {
@@ -150,8 +150,8 @@ func (s *storedStatus) fitting() (clusters []string) {
 	return clusters
 }
 
-// read reads results from the API server: the cache has their digests alone.
-func (k *kind) read(ctx context.Context, works map[string]*v1alpha1.Work, clusters []string) ([][]byte, error) {
+// getResults reads results from the API server: the cache has their digests alone.
+func (k *reconciler) getResults(ctx context.Context, works map[string]*v1alpha1.Work, clusters []string) ([][]byte, error) {
 	raws := make([][]byte, len(clusters))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, cluster := range clusters {
@@ -173,8 +173,8 @@ func (k *kind) read(ctx context.Context, works map[string]*v1alpha1.Work, cluste
 	return raws, group.Wait()
 }
 
-// put shows the result of a cluster if there is room for it.
-func (s *storedStatus) put(cluster, digest string, raw []byte) []operation {
+// setResult shows the result of a cluster if there is room for it.
+func (s *storedStatus) setResult(cluster, digest string, raw []byte) []operation {
 	was := s.results[cluster]
 	if was.shown {
 		s.size -= was.size
@@ -184,7 +184,7 @@ func (s *storedStatus) put(cluster, digest string, raw []byte) []operation {
 		s.size += now.size
 	}
 	s.results[cluster] = now
-	path := "/status/results/" + escape(cluster)
+	path := "/status/results/" + escapePointer(cluster)
 	switch {
 	case now.shown && was.shown && now.digest == was.digest:
 		return nil

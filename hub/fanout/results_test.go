@@ -28,7 +28,7 @@ func viewed(t *testing.T, test func(t *testing.T, r *rig, p parent)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newView(), cluster("store-1"), cluster("store-2"), cluster("store-3"))
 		r.settle(kindResourceView)
-		test(t, r, resourceView(newView()))
+		test(t, r, newResourceViewParent(newView()))
 	})
 }
 
@@ -42,7 +42,7 @@ func (r *rig) shown() map[string]string {
 	return out
 }
 
-func TestAViewShowsWhatEachClusterAnswers(t *testing.T) {
+func TestResourceViewShowsResults(t *testing.T) {
 	viewed(t, func(t *testing.T, r *rig, p parent) {
 		r.answer(p, "store-1", "Completed", "", `{"a":1}`)
 		r.answer(p, "store-2", "Completed", "", `{"a":2}`)
@@ -74,7 +74,7 @@ func TestAViewShowsWhatEachClusterAnswers(t *testing.T) {
 	})
 }
 
-func TestATimeIsWrittenWithSomethingElseAlone(t *testing.T) {
+func TestUpdateTimeAloneIsNotWritten(t *testing.T) {
 	viewed(t, func(t *testing.T, r *rig, p parent) {
 		r.answer(p, "store-1", "Completed", "", `{"a":{"b":1,"c":2}}`)
 		r.settle(kindResourceView)
@@ -92,7 +92,7 @@ func TestATimeIsWrittenWithSomethingElseAlone(t *testing.T) {
 	})
 }
 
-func TestResultsAreShownAsFarAsThereIsRoom(t *testing.T) {
+func TestResultsBeyondLimitAreOmitted(t *testing.T) {
 	viewed(t, func(t *testing.T, r *rig, p parent) {
 		large := fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", maxResults/2))
 		r.answer(p, "store-1", "Completed", "", large)
@@ -124,7 +124,7 @@ func TestResultsAreShownAsFarAsThereIsRoom(t *testing.T) {
 	})
 }
 
-func TestAStatusThatSomebodyClearedIsWrittenAgain(t *testing.T) {
+func TestClearedStatusIsRestored(t *testing.T) {
 	viewed(t, func(t *testing.T, r *rig, p parent) {
 		r.answer(p, "store-1", "Completed", "", `{"a":1}`)
 		r.settle(kindResourceView)
@@ -141,7 +141,7 @@ func TestAStatusThatSomebodyClearedIsWrittenAgain(t *testing.T) {
 	})
 }
 
-func TestTheCacheHoldsNoResults(t *testing.T) {
+func TestStripRemovesResults(t *testing.T) {
 	v, s := newView(), newSet()
 	v.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	v.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"

@@ -218,9 +218,9 @@ func (r *rig) create(ctx context.Context, c client.WithWatch, o client.Object, o
 	return c.Create(ctx, o, opts...)
 }
 
-func (r *rig) kind(name string) *kind {
+func (r *rig) kind(name string) *reconciler {
 	r.t.Helper()
-	for _, k := range r.kinds {
+	for _, k := range r.reconcilers {
 		if k.name == name {
 			return k
 		}
@@ -298,7 +298,7 @@ func (r *rig) works() (in []string) {
 // work is that of a cluster.
 func (r *rig) work(p parent, cluster string) *v1alpha1.Work {
 	r.t.Helper()
-	w := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: childName(p, cluster)}}
+	w := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: workName(p, cluster)}}
 	r.get(w)
 	return w
 }

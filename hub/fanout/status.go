@@ -20,20 +20,20 @@ const (
 	maxReasons = 256 << 10
 )
 
-// outcome is how a cluster is.
-type outcome struct {
+// clusterOutcome is how a cluster is.
+type clusterOutcome struct {
 	v1alpha1.ClusterResult
 
 	// pending until it has answered, or cannot.
 	pending bool
-	// own is what the hub says of its own doing, not the cluster's answer.
-	own bool
+	// isHubs is what the hub says of its own doing, not the cluster's answer.
+	isHubs bool
 }
 
-// answer is what a Work shows of what it asks now: the cluster's word on it, or what the
+// newOutcome is what a Work shows of what it asks now: the cluster's word on it, or what the
 // hub says while there is none.
-func answer(w *v1alpha1.Work) outcome {
-	o := outcome{ClusterResult: v1alpha1.ClusterResult{Name: w.Namespace, Type: w.Status.Type, Reason: w.Status.Reason}}
+func newOutcome(w *v1alpha1.Work) clusterOutcome {
+	o := clusterOutcome{ClusterResult: v1alpha1.ClusterResult{Name: w.Namespace, Type: w.Status.Type, Reason: w.Status.Reason}}
 	answered := w.Status.ObservedGeneration == w.Generation
 	if !answered && w.Status.ObservedGeneration != 0 {
 		o.Type, o.Reason = "", "" // it asked something else
@@ -58,7 +58,7 @@ func (s *summary) equal(o *summary) bool {
 
 // summarize says how all clusters are together, which are in the order of their names.
 // Answered Works of mode Periodic show Processing, and so does their parent.
-func summarize(outcomes []outcome, generation int64) summary {
+func summarize(outcomes []clusterOutcome, generation int64) summary {
 	s := summary{kind: v1alpha1.WorkCompleted, generation: generation}
 	var failed, waiting []string
 	// The same for each, so that what one says shortens no other's reason.
@@ -66,16 +66,16 @@ func summarize(outcomes []outcome, generation int64) summary {
 	for _, o := range outcomes {
 		switch {
 		case o.Type == v1alpha1.WorkFailed:
-			failed = append(failed, o.Name+": "+clip(o.Reason, most))
+			failed = append(failed, o.Name+": "+truncate(o.Reason, most))
 		case o.pending && o.Reason != "":
-			waiting = append(waiting, o.Name+": "+clip(o.Reason, most))
+			waiting = append(waiting, o.Name+": "+truncate(o.Reason, most))
 		case o.pending:
 			waiting = append(waiting, o.Name+": not answered yet")
 		case o.Type == v1alpha1.WorkProcessing:
 			s.kind = o.Type
 		}
 		r := o.ClusterResult
-		r.Reason = clip(r.Reason, most)
+		r.Reason = truncate(r.Reason, most)
 		s.clusters = append(s.clusters, r)
 	}
 	switch {
@@ -87,21 +87,21 @@ func summarize(outcomes []outcome, generation int64) summary {
 		s.reason = "no cluster is selected"
 	}
 	if s.reason == "" {
-		s.reason = list(append(failed, waiting...), "; ")
+		s.reason = joinFirst(append(failed, waiting...), "; ")
 	}
 	return s
 }
 
-// list joins the first of some, and counts the others.
-func list(all []string, separator string) string {
+// joinFirst joins the first of some, and counts the others.
+func joinFirst(all []string, separator string) string {
 	if len(all) <= maxNamed {
 		return strings.Join(all, separator)
 	}
 	return fmt.Sprintf("%s%sand %d more", strings.Join(all[:maxNamed], separator), separator, len(all)-maxNamed)
 }
 
-// clip shortens a text to so many bytes, and shows that it did.
-func clip(reason string, most int) string {
+// truncate shortens a text to so many bytes, and shows that it did.
+func truncate(reason string, most int) string {
 	const mark = "..."
 	switch {
 	case len(reason) <= most:

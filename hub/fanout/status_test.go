@@ -14,45 +14,45 @@ import (
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 )
 
-func outcomeOf(name string, is v1alpha1.WorkStatusType, reason string, pending bool) outcome {
-	return outcome{ClusterResult: v1alpha1.ClusterResult{Name: name, Type: is, Reason: reason}, pending: pending}
+func outcomeOf(name string, is v1alpha1.WorkStatusType, reason string, pending bool) clusterOutcome {
+	return clusterOutcome{ClusterResult: v1alpha1.ClusterResult{Name: name, Type: is, Reason: reason}, pending: pending}
 }
 
-func TestASummaryNamesWhatIsNotWell(t *testing.T) {
+func TestSummarizeNamesFailures(t *testing.T) {
 	const completed, failed, processing = v1alpha1.WorkCompleted, v1alpha1.WorkFailed, v1alpha1.WorkProcessing
-	many := make([]outcome, 0, 12)
+	many := make([]clusterOutcome, 0, 12)
 	for i := range 12 {
 		many = append(many, outcomeOf(fmt.Sprintf("c%02d", i), failed, "no", false))
 	}
 	cases := map[string]struct {
 		reason   string
-		outcomes []outcome
+		outcomes []clusterOutcome
 		kind     v1alpha1.WorkStatusType
 		text     string
 	}{
 		"all have it": {
 			reason:   "nothing is to be said",
-			outcomes: []outcome{outcomeOf("a", completed, "", false), outcomeOf("b", completed, "2 items are left out", false)}, kind: completed,
+			outcomes: []clusterOutcome{outcomeOf("a", completed, "", false), outcomeOf("b", completed, "2 items are left out", false)}, kind: completed,
 		},
 		"one has failed": {
 			reason:   "it is named",
-			outcomes: []outcome{outcomeOf("a", completed, "", false), outcomeOf("b", failed, "no", false)}, kind: failed, text: "b: no",
+			outcomes: []clusterOutcome{outcomeOf("a", completed, "", false), outcomeOf("b", failed, "no", false)}, kind: failed, text: "b: no",
 		},
 		"one is away": {
 			reason:   "nothing is final before all have answered, and what failed comes first",
-			outcomes: []outcome{outcomeOf("a", processing, "not connected", true), outcomeOf("b", failed, "no", false)},
+			outcomes: []clusterOutcome{outcomeOf("a", processing, "not connected", true), outcomeOf("b", failed, "no", false)},
 			kind:     processing, text: "b: no; a: not connected",
 		},
 		"one has no answer": {
-			reason: "it is named", outcomes: []outcome{outcomeOf("a", "", "", true)}, kind: processing, text: "a: not answered yet",
+			reason: "it is named", outcomes: []clusterOutcome{outcomeOf("a", "", "", true)}, kind: processing, text: "a: not answered yet",
 		},
 		"mode Periodic": {
 			reason: "as the works themselves", kind: processing,
-			outcomes: []outcome{outcomeOf("a", completed, "", false), outcomeOf("b", processing, "2 items are left out", false)},
+			outcomes: []clusterOutcome{outcomeOf("a", completed, "", false), outcomeOf("b", processing, "2 items are left out", false)},
 		},
 		"mode Periodic, and a failure": {
 			reason:   "a failure is not hidden",
-			outcomes: []outcome{outcomeOf("a", failed, "no", false), outcomeOf("b", processing, "", false)}, kind: failed, text: "a: no",
+			outcomes: []clusterOutcome{outcomeOf("a", failed, "no", false), outcomeOf("b", processing, "", false)}, kind: failed, text: "a: no",
 		},
 		"nobody": {
 			reason: "it is said, for it may be a mistake", kind: completed, text: "no cluster is selected",
@@ -72,11 +72,11 @@ func TestASummaryNamesWhatIsNotWell(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsOneToWhatIsAskedNow(t *testing.T) {
+func TestNewOutcomeComparesGeneration(t *testing.T) {
 	cases := map[string]struct {
 		reason     string
 		status     v1alpha1.WorkStatus
-		want       outcome
+		want       clusterOutcome
 		generation int64
 	}{
 		"none":             {reason: "the work is new", want: outcomeOf("c", "", "", true)},
@@ -92,15 +92,15 @@ func TestAnAnswerIsOneToWhatIsAskedNow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &v1alpha1.Work{Status: tc.status}
 			w.Namespace, w.Generation = "c", 2
-			if got := answer(w); got != tc.want {
+			if got := newOutcome(w); got != tc.want {
 				t.Errorf("%s: %+v, want %+v", tc.reason, got, tc.want)
 			}
 		})
 	}
 }
 
-func TestReasonsAreBounded(t *testing.T) {
-	var all []outcome
+func TestReasonsAreLimited(t *testing.T) {
+	var all []clusterOutcome
 	for i := range 5000 {
 		all = append(all, outcomeOf(fmt.Sprintf("c%04d", i), v1alpha1.WorkFailed, strings.Repeat("ä", maxReason), false))
 	}
@@ -120,8 +120,8 @@ func TestReasonsAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhatOneClusterSaysShortensNoOthersReason(t *testing.T) {
-	var all []outcome
+func TestReasonOfClusterDoesNotShortenOthers(t *testing.T) {
+	var all []clusterOutcome
 	for i := range 2000 {
 		all = append(all, outcomeOf(fmt.Sprintf("c%04d", i), v1alpha1.WorkFailed, strings.Repeat("x", maxReason), false))
 	}
@@ -133,7 +133,7 @@ func TestWhatOneClusterSaysShortensNoOthersReason(t *testing.T) {
 	}
 }
 
-func TestATextIsClippedBetweenCharacters(t *testing.T) {
+func TestTruncateKeepsCharacters(t *testing.T) {
 	for _, tc := range []struct {
 		most       int
 		text, want string
@@ -143,7 +143,7 @@ func TestATextIsClippedBetweenCharacters(t *testing.T) {
 		{most: 6, text: "ääää", want: "ä..."},
 		{most: 2, text: "longer", want: ""},
 	} {
-		if diff := cmp.Diff(tc.want, clip(tc.text, tc.most)); diff != "" {
+		if diff := cmp.Diff(tc.want, truncate(tc.text, tc.most)); diff != "" {
 			t.Errorf("%q in %d bytes (-want +got):\n%s", tc.text, tc.most, diff)
 		}
 	}

@@ -34,12 +34,12 @@ func Strip(in any) (any, error) {
 		o.Status, o.Spec.Selector, o.Spec.Template.Spec.Cluster = v1alpha1.WorkSetStatus{}, nil, nil
 		mcm.StripTemplates(o.Spec.Template.Spec.KubeWork, o.Spec.Template.Spec.HelmWork)
 		if cached.Size(&o.Spec) > cached.MaxKept {
-			o.Spec = v1alpha1.WorkSetSpec{ClusterSelector: oversized()}
+			o.Spec = v1alpha1.WorkSetSpec{ClusterSelector: unmatchableSelector()}
 		}
 	case *v1alpha1.ResourceView:
 		o.Status = v1alpha1.ResourceViewStatus{}
 		if cached.Size(&o.Spec) > cached.MaxKept {
-			o.Spec = v1alpha1.ResourceViewSpec{ClusterSelector: oversized()}
+			o.Spec = v1alpha1.ResourceViewSpec{ClusterSelector: unmatchableSelector()}
 		}
 	}
 	delete(obj.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
@@ -47,22 +47,22 @@ func Strip(in any) (any, error) {
 	return obj, nil
 }
 
-// oversized stands for the selector of a spec that is not kept, and is none: the webhook was
+// unmatchableSelector stands for the selector of a spec that is not kept, and is none: the webhook was
 // not asked about it.
-func oversized() *metav1.LabelSelector {
+func unmatchableSelector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 		Key: "spec", Operator: metav1.LabelSelectorOperator(fmt.Sprintf("of more than %d bytes beside its template", cached.MaxSpec)),
 	}}}
 }
 
-// stripped tells whether the template of a parent is not in the cache.
-func (p parent) stripped() bool { return mcm.TemplateSize(p.spec.KubeWork, p.spec.HelmWork) > 0 }
+// isStripped tells whether the template of a parent is not in the cache.
+func (p parent) isStripped() bool { return mcm.TemplateSize(p.spec.KubeWork, p.spec.HelmWork) > 0 }
 
-// whole is a parent as the API server has it.
-func (k *kind) whole(ctx context.Context, p parent) (parent, error) {
-	obj := k.blank()
+// getWithTemplate is a parent as the API server has it.
+func (k *reconciler) getWithTemplate(ctx context.Context, p parent) (parent, error) {
+	obj := k.newObject()
 	if err := cached.Read(ctx, k.cfg.Live, p.object, obj); err != nil {
 		return parent{}, fmt.Errorf("get template of %s %s: %w", p.kind, p.object.GetName(), err)
 	}
-	return k.of(obj), nil
+	return k.newParent(obj), nil
 }

@@ -21,7 +21,7 @@ func bulky(n int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","data":{"a":%q,"n":"%d"},"kind":"ConfigMap","metadata":{"name":"a"}}`, strings.Repeat("x", 64<<10), n)
 }
 
-func TestATemplateThatTheCacheDoesNotKeepIsOnTheWorks(t *testing.T) {
+func TestStrippedTemplateIsCopiedToWorks(t *testing.T) {
 	fanned(t, func(s *v1alpha1.WorkSet) { s.Spec.Template.Spec.KubeWork.ObjectTemplate.Raw = bulky(1) }, func(t *testing.T, r *rig, p parent) {
 		r.settle(kindWorkSet)
 		if got := r.work(p, "store-1").Spec.KubeWork.ObjectTemplate.Raw; !bytes.Equal(got, bulky(1)) {
@@ -42,19 +42,19 @@ func TestATemplateThatTheCacheDoesNotKeepIsOnTheWorks(t *testing.T) {
 	})
 }
 
-func TestATemplateOfAnotherVersionIsNotWritten(t *testing.T) {
+func TestTemplateOfOtherVersionIsNotWritten(t *testing.T) {
 	r := newRig(t, newSet())
 	k, s := r.kind(kindWorkSet), newSet()
 	s.Generation = 2
-	if _, err := k.whole(t.Context(), workSet(s)); err == nil {
+	if _, err := k.getWithTemplate(t.Context(), newWorkSetParent(s)); err == nil {
 		t.Error("the cache has generation 2, the API server 1, and that is taken")
 	}
-	if p, err := k.whole(t.Context(), workSet(newSet())); err != nil || p.stripped() {
-		t.Errorf("it is as the API server has it: %t, %v", p.stripped(), err)
+	if p, err := k.getWithTemplate(t.Context(), newWorkSetParent(newSet())); err != nil || p.isStripped() {
+		t.Errorf("it is as the API server has it: %t, %v", p.isStripped(), err)
 	}
 }
 
-func TestASpecThatIsTooLargeToBeKeptFailsByName(t *testing.T) {
+func TestOversizedSpecIsReported(t *testing.T) {
 	fanned(t, func(s *v1alpha1.WorkSet) {
 		s.Spec.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"fan": strings.Repeat("x", cached.MaxKept)}}
 	}, func(t *testing.T, r *rig, _ parent) {
@@ -65,10 +65,10 @@ func TestASpecThatIsTooLargeToBeKeptFailsByName(t *testing.T) {
 	})
 }
 
-func TestAStrippedParentAndItsStrippedWorksHaveTheSameTemplate(t *testing.T) {
+func TestStripKeepsTemplateComparable(t *testing.T) {
 	s := newSet()
 	s.Spec.Template.Spec.KubeWork.ObjectTemplate.Raw = bulky(1)
-	w := child(workSet(s.DeepCopy()), alice, registered, "store-1")
+	w := newWork(newWorkSetParent(s.DeepCopy()), alice, registered, "store-1")
 	// An API server may write it otherwise.
 	w.Spec.KubeWork = w.Spec.KubeWork.DeepCopy()
 	w.Spec.KubeWork.ObjectTemplate.Raw = []byte(strings.Replace(string(bulky(1)), `"kind":"ConfigMap",`, "", 1))
@@ -79,7 +79,7 @@ func TestAStrippedParentAndItsStrippedWorksHaveTheSameTemplate(t *testing.T) {
 	if _, err := mcm.Strip(w); err != nil {
 		t.Fatal(err)
 	}
-	if patch, err := difference(w, child(workSet(s), alice, registered, "store-1")); patch != nil || err != nil {
+	if patch, err := diffPatch(w, newWork(newWorkSetParent(s), alice, registered, "store-1")); patch != nil || err != nil {
 		t.Errorf("they differ by %s, %v", patch, err)
 	}
 }

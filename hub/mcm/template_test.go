@@ -93,7 +93,7 @@ func TestASmallTemplateIsKept(t *testing.T) {
 	}
 }
 
-func TestASpecThatIsTooLargeToBeKeptFailsByName(t *testing.T) {
+func TestOversizedSpecIsReported(t *testing.T) {
 	w := resourceWork("w", func(w *v1alpha1.Work) { w.Spec.Scope.FieldSelector = strings.Repeat("x", cached.MaxKept) })
 	r := newRig(t, w)
 	r.look(t, w)

@@ -19,22 +19,22 @@ import (
 	"github.com/spokelet/spokelet/hub/requester"
 )
 
-func TestEveryChildHasANameOfItsOwnThatIsValid(t *testing.T) {
+func TestWorkNameIsUniqueAndValid(t *testing.T) {
 	names := map[string]string{}
 	for _, p := range []parent{
-		workSet(setNamed("a", "b")), workSet(setNamed("b", "b")), workSet(setNamed("a", "1234")),
-		workSet(setNamed("a", "x.y-"+strings.Repeat("z", 240))), workSet(setNamed("a", "x.y-"+strings.Repeat("z", 241))),
-		resourceView(&v1alpha1.ResourceView{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}}),
+		newWorkSetParent(setNamed("a", "b")), newWorkSetParent(setNamed("b", "b")), newWorkSetParent(setNamed("a", "1234")),
+		newWorkSetParent(setNamed("a", "x.y-"+strings.Repeat("z", 240))), newWorkSetParent(setNamed("a", "x.y-"+strings.Repeat("z", 241))),
+		newResourceViewParent(&v1alpha1.ResourceView{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}}),
 	} {
 		for _, cluster := range []string{"store-1", "store-2"} {
-			name := childName(p, cluster)
+			name := workName(p, cluster)
 			if errs := validation.IsDNS1035Label(name); len(errs) > 0 {
 				t.Errorf("%q: %v", name, errs)
 			}
 			if errs := validation.IsValidLabelValue(labelValue(p)); len(errs) > 0 {
 				t.Errorf("label %q: %v", labelValue(p), errs)
 			}
-			who := owner(p) + " in " + cluster
+			who := ownerReference(p) + " in " + cluster
 			if other, twice := names[name]; twice {
 				t.Errorf("%s and %s have the name %q", who, other, name)
 			}
@@ -43,21 +43,21 @@ func TestEveryChildHasANameOfItsOwnThatIsValid(t *testing.T) {
 	}
 }
 
-func TestAChildLeadsToItsParent(t *testing.T) {
-	p := workSet(setNamed("a", "b.c"))
-	w := child(p, requester.Author{User: "alice"}, registered, "store-1")
-	if name, ok := ownerOf(w, kindWorkSet); !ok || name != (types.NamespacedName{Namespace: "a", Name: "b.c"}) {
+func TestParseOwnerReturnsParent(t *testing.T) {
+	p := newWorkSetParent(setNamed("a", "b.c"))
+	w := newWork(p, requester.Author{User: "alice"}, registered, "store-1")
+	if name, ok := parseOwner(w, kindWorkSet); !ok || name != (types.NamespacedName{Namespace: "a", Name: "b.c"}) {
 		t.Errorf("it leads to %v, %t", name, ok)
 	}
-	if _, ok := ownerOf(w, kindResourceView); ok {
+	if _, ok := parseOwner(w, kindResourceView); ok {
 		t.Error("it leads to a parent of another kind")
 	}
-	if _, ok := ownerOf(&v1alpha1.Work{}, kindWorkSet); ok {
+	if _, ok := parseOwner(&v1alpha1.Work{}, kindWorkSet); ok {
 		t.Error("a work without parent leads to one")
 	}
 }
 
-func TestAChildBearsItsParentsAuthorAndNobodyElses(t *testing.T) {
+func TestNewWorkHasAuthorOfParentOnly(t *testing.T) {
 	s := setNamed("a", "b")
 	s.Spec.Template.Labels = map[string]string{"x": "y"}
 	s.UID = "uid"
@@ -69,7 +69,7 @@ func TestAChildBearsItsParentsAuthorAndNobodyElses(t *testing.T) {
 	s.Spec.Template.Spec = v1alpha1.TemplateSpec{Type: "Action", Cluster: &v1alpha1.Cluster{Name: "elsewhere"}}
 	want := &v1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "store-1", Name: childName(workSet(s), "store-1"),
+			Namespace: "store-1", Name: workName(newWorkSetParent(s), "store-1"),
 			Labels: map[string]string{"x": "y", v1alpha1.LabelCluster: "store-1", v1alpha1.LabelWorkSet: "a.b"},
 			Annotations: map[string]string{
 				requester.MCM.User: "YWxpY2U=", requester.MCM.Groups: "Zw==", requester.AnnotationRegistration: registered, "c": "d", v1alpha1.AnnotationOwners: "WorkSet.a.b", v1alpha1.AnnotationOwnerUID: "uid",
@@ -77,16 +77,16 @@ func TestAChildBearsItsParentsAuthorAndNobodyElses(t *testing.T) {
 		},
 		Spec: v1alpha1.WorkSpec{Type: "Action", Cluster: v1alpha1.Cluster{Name: "store-1"}},
 	}
-	got := child(workSet(s), requester.Author{User: "alice", Groups: []string{"g"}}, registered, "store-1")
+	got := newWork(newWorkSetParent(s), requester.Author{User: "alice", Groups: []string{"g"}}, registered, "store-1")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("child (-want +got):\n%s", diff)
 	}
-	if patch, err := difference(got, want); err != nil || patch != nil {
+	if patch, err := diffPatch(got, want); err != nil || patch != nil {
 		t.Errorf("of the same there is a difference: %s, %v", patch, err)
 	}
 }
 
-func TestAViewAsksEachClusterTheSame(t *testing.T) {
+func TestResourceViewCreatesSameWorkPerCluster(t *testing.T) {
 	v := &v1alpha1.ResourceView{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"},
 		Spec: v1alpha1.ResourceViewSpec{
@@ -104,7 +104,7 @@ func TestAViewAsksEachClusterTheSame(t *testing.T) {
 			ResourceType: "deployments", Name: "d", NameSpace: "n", ServerPrint: true, Mode: "Periodic", UpdateIntervalSeconds: 7,
 		},
 	}
-	if diff := cmp.Diff(want, resourceView(v).specFor("store-1")); diff != "" {
+	if diff := cmp.Diff(want, newResourceViewParent(v).specFor("store-1")); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 }

@@ -27,12 +27,12 @@ import (
 // maxBase is how much of a parent's name is in that of a Work.
 const maxBase = 48
 
-// child is the Work of one cluster, as it is to be, of an author who is recorded under a
+// newWork is the Work of one cluster, as it is to be, of an author who is recorded under a
 // registration.
-func child(p parent, by requester.Author, registration, cluster string) *v1alpha1.Work {
+func newWork(p parent, by requester.Author, registration, cluster string) *v1alpha1.Work {
 	w := &v1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: cluster, Name: childName(p, cluster), Labels: map[string]string{}, Annotations: map[string]string{},
+			Namespace: cluster, Name: workName(p, cluster), Labels: map[string]string{}, Annotations: map[string]string{},
 		},
 		Spec: p.specFor(cluster),
 	}
@@ -46,21 +46,21 @@ func child(p parent, by requester.Author, registration, cluster string) *v1alpha
 	w.Labels[p.label] = labelValue(p)
 	// Whose they are is not the template's to say.
 	maps.Copy(w.Annotations, by.Annotations(requester.MCM, registration))
-	w.Annotations[v1alpha1.AnnotationOwners] = owner(p)
+	w.Annotations[v1alpha1.AnnotationOwners] = ownerReference(p)
 	w.Annotations[v1alpha1.AnnotationOwnerUID] = string(p.object.GetUID())
 	return w
 }
 
-// childName is a DNS-1035 label that another parent or cluster hardly leads to: it ends in
+// workName is a DNS-1035 label that another parent or cluster hardly leads to: it ends in
 // 40 bits of a digest. Should two parents meet in one, the Work of the first is in the way of
 // the second, which leaves it alone, is Failed for that cluster and names it (errForeign).
-func childName(p parent, cluster string) string {
+func workName(p parent, cluster string) string {
 	base := strings.ReplaceAll(p.prefix+p.object.GetName(), ".", "-")
 	if base[0] < 'a' || base[0] > 'z' {
 		base = "w-" + base
 	}
 	base = strings.Trim(base[:min(len(base), maxBase)], "-")
-	return base + "-" + digest(owner(p) + "/" + cluster)[:10]
+	return base + "-" + digest(ownerReference(p) + "/" + cluster)[:10]
 }
 
 // labelValue is "<namespace>.<name>" as in the original, and a digest of it where that is
@@ -73,13 +73,13 @@ func labelValue(p parent) string {
 	return value
 }
 
-// owner names a parent, as "<kind>.<namespace>.<name>": a namespace has no dot.
-func owner(p parent) string {
+// ownerReference names a parent, as "<kind>.<namespace>.<name>": a namespace has no dot.
+func ownerReference(p parent) string {
 	return p.kind + "." + p.object.GetNamespace() + "." + p.object.GetName()
 }
 
-// ownerOf is the inverse for one kind.
-func ownerOf(w metav1.Object, kind string) (types.NamespacedName, bool) {
+// parseOwner is the inverse for one kind.
+func parseOwner(w metav1.Object, kind string) (types.NamespacedName, bool) {
 	parts := strings.SplitN(w.GetAnnotations()[v1alpha1.AnnotationOwners], ".", 3)
 	if len(parts) != 3 || parts[0] != kind {
 		return types.NamespacedName{}, false
@@ -99,13 +99,13 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// difference is the patch that makes a Work what it is to be; nil if it is. Labels and
+// diffPatch is the patch that makes a Work what it is to be; nil if it is. Labels and
 // annotations that others gave it stay. Of a template that is not in the cache both have
 // what stands for it.
-func difference(has, want *v1alpha1.Work) ([]byte, error) {
+func diffPatch(has, want *v1alpha1.Work) ([]byte, error) {
 	patch := slices.Concat(
-		missing("/metadata/labels", has.Labels, want.Labels),
-		missing("/metadata/annotations", has.Annotations, want.Annotations),
+		addMembers("/metadata/labels", has.Labels, want.Labels),
+		addMembers("/metadata/annotations", has.Annotations, want.Annotations),
 	)
 	if !equality.Semantic.DeepEqual(has.Spec, want.Spec) {
 		patch = append(patch, operation{Op: "replace", Path: "/spec", Value: want.Spec})
@@ -120,11 +120,11 @@ func difference(has, want *v1alpha1.Work) ([]byte, error) {
 	return raw, nil
 }
 
-// missing adds the members that a map is to have.
-func missing(path string, has, want map[string]string) (patch []operation) {
+// addMembers adds the members that a map is to have.
+func addMembers(path string, has, want map[string]string) (patch []operation) {
 	for key, value := range want {
 		if had, ok := has[key]; !ok || had != value {
-			patch = append(patch, operation{Op: "add", Path: path + "/" + escape(key), Value: value})
+			patch = append(patch, operation{Op: "add", Path: path + "/" + escapePointer(key), Value: value})
 		}
 	}
 	if len(patch) > 0 && has == nil {
@@ -134,5 +134,5 @@ func missing(path string, has, want map[string]string) (patch []operation) {
 	return patch
 }
 
-// escape makes a part of a JSON pointer (RFC 6901).
-func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
+// escapePointer makes a part of a JSON pointer (RFC 6901).
+func escapePointer(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }

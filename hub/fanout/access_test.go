@@ -31,8 +31,8 @@ func hiding(t *testing.T, selector *metav1.LabelSelector, test func(t *testing.T
 		s, v := newSet(), newView()
 		s.Spec.ClusterSelector, v.Spec.ClusterSelector = selector, selector
 		objects := []client.Object{s, v, cluster("store-1", in("south")), cluster("secret-1", in("north")), cluster("secret-2", in("south"))}
-		for _, p := range []parent{workSet(s), resourceView(v)} {
-			objects = append(objects, &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: "secret-1", Name: childName(p, "secret-1"), UID: "other"}})
+		for _, p := range []parent{newWorkSetParent(s), newResourceViewParent(v)} {
+			objects = append(objects, &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: "secret-1", Name: workName(p, "secret-1"), UID: "other"}})
 		}
 		r := newRig(t, objects...)
 		r.denied.set("alice/secret-1", true)
@@ -57,7 +57,7 @@ func (r *rig) said(kind string) string {
 	return string(raw)
 }
 
-func TestClustersThatAnAuthorMayNotReachAreNotNamed(t *testing.T) {
+func TestStatusOmitsForbiddenClusters(t *testing.T) {
 	selectors := map[string]*metav1.LabelSelector{
 		"all": {}, "the north": {MatchLabels: map[string]string{"region": "north"}}, "the south": {MatchLabels: map[string]string{"region": "south"}},
 		"nowhere": {MatchLabels: map[string]string{"region": "nowhere"}},
@@ -77,7 +77,7 @@ func TestClustersThatAnAuthorMayNotReachAreNotNamed(t *testing.T) {
 	}
 }
 
-func TestWhoMayReachNoClusterIsToldSoWhateverIsSelected(t *testing.T) {
+func TestStatusCountsForbiddenClustersOutsideSelector(t *testing.T) {
 	for _, selector := range []*metav1.LabelSelector{{}, {MatchLabels: map[string]string{"region": "nowhere"}}} {
 		hiding(t, selector, func(t *testing.T, r *rig) {
 			r.denied.set("alice/store-1", true)
@@ -93,10 +93,10 @@ func TestWhoMayReachNoClusterIsToldSoWhateverIsSelected(t *testing.T) {
 	}
 }
 
-func TestWhoLosesARightIsNoLongerToldOfTheCluster(t *testing.T) {
+func TestStatusDropsClusterWhenRightIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newView(), cluster("store-1"), cluster("store-2"))
-		p := resourceView(newView())
+		p := newResourceViewParent(newView())
 		r.settle(kindResourceView)
 		r.answer(p, "store-2", "Completed", "", `{"a":1}`)
 		r.settle(kindResourceView)
@@ -104,7 +104,7 @@ func TestWhoLosesARightIsNoLongerToldOfTheCluster(t *testing.T) {
 			t.Fatalf("the view says %s", got)
 		}
 		r.denied.set("alice/store-2", true)
-		if err := r.review(t.Context()); err != nil {
+		if err := r.recheckRights(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r.settle(kindResourceView)
@@ -117,7 +117,7 @@ func TestWhoLosesARightIsNoLongerToldOfTheCluster(t *testing.T) {
 	})
 }
 
-func TestWhoseAuthorIsNotKnownNamesNoCluster(t *testing.T) {
+func TestStatusWithoutAuthorNamesNoCluster(t *testing.T) {
 	fanned(t, func(s *v1alpha1.WorkSet) { s.Annotations = nil }, func(t *testing.T, r *rig, _ parent) {
 		r.settle(kindWorkSet)
 		if got := r.said(kindWorkSet); strings.Contains(got, "store-") {
@@ -128,11 +128,11 @@ func TestWhoseAuthorIsNotKnownNamesNoCluster(t *testing.T) {
 
 // A parent that is looked at because of a cluster, and another that is not, would tell which
 // of them selects it.
-func TestWhichClustersThereAreConcernsAllParents(t *testing.T) {
+func TestNewClusterEnqueuesAllParents(t *testing.T) {
 	elsewhere := setNamed("shop", "elsewhere")
 	elsewhere.Spec.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"region": "nowhere"}}
 	r := newRig(t, newSet(), elsewhere)
-	h, q := r.kind(kindWorkSet).concerned(), newQueue()
+	h, q := r.kind(kindWorkSet).clusterHandler(), newQueue()
 	both, one := []string{"shop/all", "shop/elsewhere"}, []string{"shop/all"}
 	away := cluster("c", func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false })
 	unlabelled := cluster("c", func(c *clusterv1.ManagedCluster) { c.Labels = nil })
@@ -156,7 +156,7 @@ func TestWhichClustersThereAreConcernsAllParents(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeAskedAboutRightsIsNotSaid(t *testing.T) {
+func TestFailedAccessReviewWritesNoStatus(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
 		r.denied.err = errors.New("boom")
 		if _, err := r.kind(kindWorkSet).Reconcile(t.Context(), request); err == nil || len(r.works()) > 0 || len(r.set().Clusters) > 0 {
@@ -170,13 +170,13 @@ func TestWhatCannotBeAskedAboutRightsIsNotSaid(t *testing.T) {
 	})
 }
 
-func TestParentsOfOneAuthorAskOnce(t *testing.T) {
+func TestParentsOfAuthorShareAccessReviews(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, _ parent) {
 		r.denied.set("alice/elsewhere", true) // so that each cluster is asked about
 		k := r.kind(kindWorkSet)
 		for i := range 10 {
 			s := setNamed("shop", fmt.Sprintf("set-%d", i))
-			if _, err := k.reachOf(workSet(s), alice).ask(t.Context(), alice, r.denied, []string{"store-1", "store-2"}); err != nil {
+			if _, err := k.clustersOf(newWorkSetParent(s), alice).check(t.Context(), alice, r.denied, []string{"store-1", "store-2"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -186,7 +186,7 @@ func TestParentsOfOneAuthorAskOnce(t *testing.T) {
 	})
 }
 
-func TestARightThatIsGoneUnnoticedIsAskedForBeforeAWrite(t *testing.T) {
+func TestRightIsCheckedBeforeWrite(t *testing.T) {
 	fanned(t, nil, func(t *testing.T, r *rig, p parent) {
 		r.denied.set("alice/elsewhere", true)
 		r.settle(kindWorkSet)

@@ -40,7 +40,7 @@ func (r *rig) flap(p parent, seconds int, answer func(i int)) (statuses int64) {
 	return statuses
 }
 
-func TestAClusterThatFlapsPaysForTheWholeStatus(t *testing.T) {
+func TestFlappingClusterIsChargedForStatus(t *testing.T) {
 	// A small answer has the large one of another cluster written again.
 	viewed(t, func(t *testing.T, r *rig, p parent) {
 		r.bounded()
@@ -62,7 +62,7 @@ func TestAClusterThatFlapsPaysForTheWholeStatus(t *testing.T) {
 	})
 }
 
-func TestNobodyWaitsForAClusterThatFlaps(t *testing.T) {
+func TestFlappingClusterDoesNotDelayOthers(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		do     func(r *rig, p parent)
@@ -112,7 +112,7 @@ func TestNobodyWaitsForAClusterThatFlaps(t *testing.T) {
 				r.settle(kindResourceView)
 				r.flap(p, 10, func(i int) { r.answer(p, "store-1", "Completed", "", fmt.Sprintf(`{"a":%d}`, i)) })
 				r.settle(kindResourceView)
-				<-time.After(pace)
+				<-time.After(statusInterval)
 				r.answer(p, "store-1", "Completed", "", `{"a":"last"}`)
 				left := r.budget.Wait("store-1")
 				if _, result := r.look(kindResourceView); result.RequeueAfter != left || left == 0 {
@@ -133,7 +133,7 @@ func TestNobodyWaitsForAClusterThatFlaps(t *testing.T) {
 	}
 }
 
-func TestClustersThatAnswerTogetherShareWhatItCosts(t *testing.T) {
+func TestClustersShareCostOfStatus(t *testing.T) {
 	viewed(t, func(t *testing.T, r *rig, p parent) {
 		r.bounded()
 		r.answer(p, "store-2", "Completed", "", large)
@@ -148,7 +148,7 @@ func TestClustersThatAnswerTogetherShareWhatItCosts(t *testing.T) {
 			if one, other := r.budget.Wait("store-1"), r.budget.Wait("store-3"); one != other {
 				t.Fatalf("one waits for %s, the other for %s", one, other)
 			}
-			<-time.After(pace)
+			<-time.After(statusInterval)
 		}
 	})
 }

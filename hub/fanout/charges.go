@@ -14,29 +14,29 @@ import (
 	"github.com/spokelet/spokelet/hub/mcm"
 )
 
-// answered returns the clusters whose answers are others than those in the status. If the
+// changedClusters returns the clusters whose answers are others than those in the status. If the
 // parent or the hub itself has something to say, that is the reason to write, and there
 // are none: clusters must not delay that, and do not pay for it.
-func (s *storedStatus) answered(p parent, next *summary, outcomes []outcome, works map[string]*v1alpha1.Work) (clusters []string) {
+func (s *storedStatus) changedClusters(p parent, next *summary, outcomes []clusterOutcome, works map[string]*v1alpha1.Work) (clusters []string) {
 	if s.summary.generation != next.generation || s.summary.forbidden != next.forbidden || len(s.summary.clusters) != len(next.clusters) {
 		return nil
 	}
 	for i, is := range next.clusters {
 		was := s.summary.clusters[i]
 		switch w := works[is.Name]; {
-		case was.Name != is.Name, was != is && outcomes[i].own:
+		case was.Name != is.Name, was != is && outcomes[i].isHubs:
 			return nil
-		case was != is, p.results && w != nil && w.Annotations[mcm.AnnotationDigest] != s.results[is.Name].digest:
+		case was != is, p.hasResults && w != nil && w.Annotations[mcm.AnnotationDigest] != s.results[is.Name].digest:
 			clusters = append(clusters, is.Name)
 		}
 	}
 	return clusters
 }
 
-// payers returns those of the clusters that may have a status written, or how long it is
+// selectPayers returns those of the clusters that may have a status written, or how long it is
 // until there is one. The answers of the others are in that status, too, at no cost: it is
 // not written for them, and nobody goes into debt because others answer.
-func (k *kind) payers(clusters []string) (payers []string, wait time.Duration) {
+func (k *reconciler) selectPayers(clusters []string) (payers []string, wait time.Duration) {
 	for _, cluster := range clusters {
 		switch left := k.cfg.Writes.Wait(cluster); {
 		case left == 0:
@@ -53,13 +53,13 @@ func (k *kind) payers(clusters []string) (payers []string, wait time.Duration) {
 	return nil, wait
 }
 
-// charge has clusters pay for a status, in equal parts. However little of it has changed,
+// chargeWrites has clusters pay for a status, in equal parts. However little of it has changed,
 // the API server stores the whole object.
-func (k *kind) charge(payers []string, p parent, st *storedStatus, s summary) error {
+func (k *reconciler) chargeWrites(payers []string, p parent, st *storedStatus, s summary) error {
 	if len(payers) == 0 || k.cfg.Writes == nil {
 		return nil
 	}
-	raw, err := json.Marshal([]any{p.rest, p.status(s, metav1.Now())})
+	raw, err := json.Marshal([]any{p.stored, p.status(s, metav1.Now())})
 	if err != nil {
 		return fmt.Errorf("encode %s %s: %w", p.kind, p.object.GetName(), err)
 	}
