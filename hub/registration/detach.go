@@ -28,7 +28,7 @@ func (r *Reconciler) detach(ctx context.Context, record *clusterv1.ManagedCluste
 	if !controllerutil.ContainsFinalizer(record, Finalizer) {
 		return nil
 	}
-	if err := r.release(ctx, record); err != nil {
+	if err := r.releaseWorks(ctx, record); err != nil {
 		return fmt.Errorf("works: %w", err)
 	}
 	if err := r.config.Nodes.Remove(ctx, record.Name); err != nil {
@@ -45,12 +45,12 @@ func (r *Reconciler) detach(ctx context.Context, record *clusterv1.ManagedCluste
 		// The namespace's own deletion event comes back here.
 		return r.reportDeleting(ctx, record)
 	}
-	r.state.forget(record.Name)
+	r.store.remove(record.Name)
 	err = r.patch(ctx, record, func() { controllerutil.RemoveFinalizer(record, Finalizer) })
 	return client.IgnoreNotFound(err)
 }
 
-func (r *Reconciler) release(ctx context.Context, record *clusterv1.ManagedCluster) error {
+func (r *Reconciler) releaseWorks(ctx context.Context, record *clusterv1.ManagedCluster) error {
 	left, err := r.config.Works.Release(ctx, record.Name)
 	if len(left) > 0 {
 		r.config.Events.Eventf(record, nil, corev1.EventTypeWarning, "WorksOrphaned", "Detach", "%s", orphanedMessage(left))
@@ -81,7 +81,7 @@ func (r *Reconciler) deleteToken(ctx context.Context, cluster string) error {
 // deleteNamespace deletes the namespace if the hub made it, and tells whether
 // there is nothing left to wait for.
 func (r *Reconciler) deleteNamespace(ctx context.Context, name string) (gone bool, err error) {
-	namespace := namespaceMetadata()
+	namespace := newNamespaceMetadata()
 	err = r.config.Client.Get(ctx, client.ObjectKey{Name: name}, namespace)
 	if apierrors.IsNotFound(err) {
 		return true, nil

@@ -52,21 +52,21 @@ func newEnroller(config Config, gate *Gate, counters *counters) *Enroller {
 func (e *Enroller) Enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*rpcv1.EnrollResponse, error) {
 	response, err := e.enroll(ctx, request)
 	if err != nil {
-		return nil, e.refuse(ctx, request.GetCluster(), err)
+		return nil, e.reportRefusal(ctx, request.GetCluster(), err)
 	}
 	e.counters.issued.WithLabelValues("join").Inc()
 	return response, nil
 }
 
 func (e *Enroller) enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*rpcv1.EnrollResponse, error) {
-	holds, err := e.limiter.attempt(ctx, request)
+	holds, err := e.limiter.allow(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	if holds {
 		e.config.MarkTokenHolder(ctx)
 	}
-	app, cluster, err := e.examine(ctx, request, holds)
+	app, cluster, err := e.verify(ctx, request, holds)
 	if err != nil {
 		return nil, err
 	}
@@ -76,54 +76,54 @@ func (e *Enroller) enroll(ctx context.Context, request *rpcv1.EnrollRequest) (*r
 	return e.issue(ctx, app, cluster)
 }
 
-// examine does all that can be done before the cluster is accepted; at its end
+// verify does all that can be done before the cluster is accepted; at its end
 // the token belongs to the key.
-func (e *Enroller) examine(ctx context.Context, request *rpcv1.EnrollRequest, holds bool) (application, identity.Cluster, error) {
-	release, err := e.limiter.slot(ctx, holds)
+func (e *Enroller) verify(ctx context.Context, request *rpcv1.EnrollRequest, holds bool) (enrollment, identity.Cluster, error) {
+	release, err := e.limiter.acquire(ctx, holds)
 	if err != nil {
-		return application{}, identity.Cluster{}, err
+		return enrollment{}, identity.Cluster{}, err
 	}
 	defer release()
-	app, err := e.parse(request)
+	app, err := e.parseEnrollRequest(request)
 	if err != nil {
-		return application{}, identity.Cluster{}, err
+		return enrollment{}, identity.Cluster{}, err
 	}
-	app.holds = holds
+	app.hasToken = holds
 	record, err := e.authenticate(ctx, app)
 	if err != nil {
-		return application{}, identity.Cluster{}, err
+		return enrollment{}, identity.Cluster{}, err
 	}
-	cluster := e.identity(record)
-	if err := checkClaim(app.csr, cluster); err != nil {
-		return application{}, identity.Cluster{}, err
+	cluster := e.clusterIdentity(record)
+	if err := checkRequest(app.csr, cluster); err != nil {
+		return enrollment{}, identity.Cluster{}, err
 	}
 	if pinned := record.Annotations[AnnotationKubeSystemUID]; pinned != "" && pinned != app.uid {
 		e.gate.reportConflict(record, app.uid)
-		return application{}, identity.Cluster{}, ErrOtherSpoke
+		return enrollment{}, identity.Cluster{}, ErrOtherSpoke
 	}
 	if err := e.tokens.bind(ctx, app.cluster, app.token, app.key); err != nil {
-		return application{}, identity.Cluster{}, tokenRefusal(err)
+		return enrollment{}, identity.Cluster{}, markTokenError(err)
 	}
 	return app, cluster, nil
 }
 
 // authenticate looks up both the token and the record, whatever it finds first,
 // so that the time it takes does not tell which of them exists.
-func (e *Enroller) authenticate(ctx context.Context, app application) (*clusterv1.ManagedCluster, error) {
+func (e *Enroller) authenticate(ctx context.Context, app enrollment) (*clusterv1.ManagedCluster, error) {
 	tokenErr := e.tokens.check(ctx, app.cluster, app.token, app.key)
 	if app.tokenErr != nil {
 		tokenErr = app.tokenErr
 	}
-	record, err := e.gate.record(ctx, e.config.Live, app.cluster)
-	if err := cmp.Or(tokenRefusal(err), tokenRefusal(tokenErr)); err != nil {
+	record, err := e.gate.getRecord(ctx, e.config.Live, app.cluster)
+	if err := cmp.Or(markTokenError(err), markTokenError(tokenErr)); err != nil {
 		return nil, err
 	}
 	return record, nil
 }
 
-// tokenRefusal marks the errors that the caller is told in one form of words. A
+// markTokenError marks the errors that the caller is told in one form of words. A
 // failure to look something up is none of them.
-func tokenRefusal(err error) error {
+func markTokenError(err error) error {
 	for _, refusal := range []error{
 		ErrUnknown, errNoToken, token.ErrMalformed, token.ErrForged, token.ErrExpired, token.ErrUsed, token.ErrRecord,
 	} {
@@ -134,7 +134,7 @@ func tokenRefusal(err error) error {
 	return err
 }
 
-func (e *Enroller) identity(record *clusterv1.ManagedCluster) identity.Cluster {
+func (e *Enroller) clusterIdentity(record *clusterv1.ManagedCluster) identity.Cluster {
 	return identity.Cluster{
 		HubID: e.config.Authority.HubID(),
 		Name:  record.Name,
@@ -152,7 +152,7 @@ func (e *Enroller) awaitAcceptance(ctx context.Context, cluster identity.Cluster
 	for {
 		// Read after entering, and past the cache: whatever changes from here on
 		// is announced, and a record made a moment ago is seen.
-		_, err := e.gate.admissible(ctx, e.config.Live, cluster)
+		_, err := e.gate.getAdmittedRecord(ctx, e.config.Live, cluster)
 		if !errors.Is(err, ErrNotAccepted) {
 			return err
 		}
@@ -169,20 +169,20 @@ func (e *Enroller) awaitAcceptance(ctx context.Context, cluster identity.Cluster
 // issue reads the record and the token once more, from the API server: what it grants
 // cannot be taken back before the certificate's end except by cutting sessions, and
 // since examine there was time to withdraw either.
-func (e *Enroller) issue(ctx context.Context, app application, cluster identity.Cluster) (*rpcv1.EnrollResponse, error) {
-	release, err := e.limiter.slot(ctx, app.holds)
+func (e *Enroller) issue(ctx context.Context, app enrollment, cluster identity.Cluster) (*rpcv1.EnrollResponse, error) {
+	release, err := e.limiter.acquire(ctx, app.hasToken)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	record, err := e.gate.admissible(ctx, e.config.Live, cluster)
+	record, err := e.gate.getAdmittedRecord(ctx, e.config.Live, cluster)
 	if err != nil {
 		return nil, err
 	}
 	if err := e.tokens.check(ctx, app.cluster, app.token, app.key); err != nil {
-		return nil, tokenRefusal(err)
+		return nil, markTokenError(err)
 	}
-	if err := e.gate.pin(ctx, record, app.uid); err != nil {
+	if err := e.gate.pinUID(ctx, record, app.uid); err != nil {
 		return nil, err
 	}
 	chain, bundle, err := e.config.Authority.IssueCluster(cluster, app.csr)
@@ -190,39 +190,39 @@ func (e *Enroller) issue(ctx context.Context, app application, cluster identity.
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	e.config.Logger.Info("cluster enrolled", "cluster", cluster.Name, "clusterID", cluster.ID)
-	e.gate.state.update(cluster.Name, func(o *observed) { o.conflict, o.resolved = false, true })
+	e.gate.store.update(cluster.Name, func(o *observed) { o.hasConflict, o.isResolved = false, true })
 	e.gate.enqueue(cluster.Name)
 	return &rpcv1.EnrollResponse{CertificateChain: chain, TrustBundle: bundle, HubId: cluster.HubID}, nil
 }
 
-// refuse tells the hub's people everything and the caller what is fit for it.
-func (e *Enroller) refuse(ctx context.Context, cluster string, err error) error {
-	reason := reasonOf(err)
+// reportRefusal tells the hub's people everything and the caller what is fit for it.
+func (e *Enroller) reportRefusal(ctx context.Context, cluster string, err error) error {
+	reason := refusalReason(err)
 	e.counters.join.WithLabelValues(reason).Inc()
 	// A name of any length and content comes from a stranger.
 	e.config.Logger.Info("enrolment refused",
-		"cluster", fmt.Sprintf("%.63q", cluster), "reason", reason, "error", err.Error(), "remote", remoteHost(ctx))
+		"cluster", fmt.Sprintf("%.63q", cluster), "reason", reason, "error", err.Error(), "remote", clientAddress(ctx))
 	if errors.Is(err, errToken) {
-		e.report(ctx, cluster, err)
+		e.recordEvent(ctx, cluster, err)
 	}
-	return answer(cluster, err)
+	return toStatusError(cluster, err)
 }
 
-// report puts a refused token on the record of the cluster, if it has one.
-func (e *Enroller) report(ctx context.Context, cluster string, err error) {
-	record, lookupErr := e.gate.record(ctx, e.config.Client, cluster)
+// recordEvent puts a refused token on the record of the cluster, if it has one.
+func (e *Enroller) recordEvent(ctx context.Context, cluster string, err error) {
+	record, lookupErr := e.gate.getRecord(ctx, e.config.Client, cluster)
 	if lookupErr != nil {
 		return
 	}
 	e.config.Events.Eventf(record, nil, corev1.EventTypeWarning, "JoinRefused", "Enroll", "%s", err.Error())
 }
 
-// answer maps a refusal to what the caller is told.
-func answer(cluster string, err error) error {
+// toStatusError maps a refusal to what the caller is told.
+func toStatusError(cluster string, err error) error {
 	switch {
 	case errors.Is(err, errRequest):
 		return status.Error(codes.InvalidArgument, err.Error())
-	case errors.Is(err, errTooMany), errors.Is(err, errBusy):
+	case errors.Is(err, errRateLimit), errors.Is(err, errBusy):
 		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, ErrNotReady):
 		return status.Error(codes.Unavailable, err.Error())

@@ -110,8 +110,8 @@ func TestEnroll(t *testing.T) {
 	})
 }
 
-// TestEnrollHidesWhatExists holds the refusals that must not be told apart.
-func TestEnrollHidesWhatExists(t *testing.T) {
+// TestEnrollDoesNotRevealClustersOrTokens holds the refusals that must not be told apart.
+func TestEnrollDoesNotRevealClustersOrTokens(t *testing.T) {
 	cases := map[string]struct {
 		record *clusterv1.ManagedCluster
 		spoil  func(*harness, *rpcv1.EnrollRequest)
@@ -268,7 +268,7 @@ func TestEnrollRefuses(t *testing.T) {
 	}
 }
 
-func TestEnrollLimits(t *testing.T) {
+func TestEnrollLimitsAttempts(t *testing.T) {
 	t.Run("An address has a burst, another address its own", func(t *testing.T) {
 		h := newHarness(t)
 		attempt := request(t, newKey(t), store1, token.New())
@@ -290,7 +290,7 @@ func TestEnrollLimits(t *testing.T) {
 	})
 
 	t.Run("One IPv6 network is one caller", func(t *testing.T) {
-		if a, b := remoteHost(from(t.Context(), "2001:db8::1")), remoteHost(from(t.Context(), "2001:db8::2:3")); a != b || a == "" {
+		if a, b := clientAddress(from(t.Context(), "2001:db8::1")), clientAddress(from(t.Context(), "2001:db8::2:3")); a != b || a == "" {
 			t.Errorf("%q and %q are counted apart", a, b)
 		}
 	})
@@ -300,7 +300,7 @@ func TestEnrollLimits(t *testing.T) {
 		limits.Default()
 		l := newLimiter(limits, time.Now)
 		for i := range 100 {
-			l.of(string(rune('a' + i)))
+			l.addressLimiter(string(rune('a' + i)))
 		}
 		if got := l.addresses.Len(); got != 8 {
 			t.Errorf("%d addresses are remembered, want 8", got)
@@ -311,7 +311,7 @@ func TestEnrollLimits(t *testing.T) {
 		h := newHarness(t, managedCluster())
 		attempt := request(t, newKey(t), store1, h.issueToken(store1))
 		for range h.enroller.limiter.limits.Concurrent {
-			release, err := h.enroller.limiter.slot(t.Context(), false)
+			release, err := h.enroller.limiter.acquire(t.Context(), false)
 			if err != nil {
 				t.Fatal(err)
 			}

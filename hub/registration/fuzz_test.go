@@ -62,7 +62,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, der []byte) {
 		request, err := parseRequest(der)
 		if err == nil {
-			err = checkClaim(request, who)
+			err = checkRequest(request, who)
 		}
 		if err != nil {
 			if !errors.Is(err, errRequest) {

@@ -22,7 +22,7 @@ import (
 // Gate says who may have a session. It is the tunnel's Admission.
 type Gate struct {
 	config   Config
-	state    *state
+	store    *observedStore
 	counters *counters
 	enqueue  func(cluster string)
 	waiters  *waiters
@@ -34,33 +34,33 @@ type Gate struct {
 // which is not yet a session: its agent has said nothing so far. Errors wrap one
 // of this package's sentinels; an error of any kind means no.
 func (g *Gate) Admit(ctx context.Context, cluster identity.Cluster) error {
-	_, err := g.admissible(ctx, g.config.Client, cluster)
-	return g.count(cluster, err)
+	_, err := g.getAdmittedRecord(ctx, g.config.Client, cluster)
+	return g.countRefusal(cluster, err)
 }
 
 // AdmitSpoke returns nil when the cluster's agent, which states the UID of its
 // kube-system namespace, may have a session. The first UID is pinned and every
 // other refused, and so is what is no UID, or none. Errors are as with Admit.
 func (g *Gate) AdmitSpoke(ctx context.Context, cluster identity.Cluster, kubeSystemUID string) error {
-	record, err := g.admissible(ctx, g.config.Client, cluster)
+	record, err := g.getAdmittedRecord(ctx, g.config.Client, cluster)
 	if err == nil {
-		err = g.pin(ctx, record, kubeSystemUID)
+		err = g.pinUID(ctx, record, kubeSystemUID)
 	}
-	return g.count(cluster, err)
+	return g.countRefusal(cluster, err)
 }
 
-// count counts a refusal by its reason.
-func (g *Gate) count(cluster identity.Cluster, err error) error {
+// countRefusal counts a refusal by its reason.
+func (g *Gate) countRefusal(cluster identity.Cluster, err error) error {
 	if err == nil {
 		return nil
 	}
-	g.counters.admission.WithLabelValues(reasonOf(err)).Inc()
+	g.counters.admission.WithLabelValues(refusalReason(err)).Inc()
 	return fmt.Errorf("cluster %q: %w", cluster.Name, err)
 }
 
-// admissible returns the record of a cluster that may have a session.
-func (g *Gate) admissible(ctx context.Context, reader client.Reader, cluster identity.Cluster) (*clusterv1.ManagedCluster, error) {
-	record, err := g.record(ctx, reader, cluster.Name)
+// getAdmittedRecord returns the record of a cluster that may have a session.
+func (g *Gate) getAdmittedRecord(ctx context.Context, reader client.Reader, cluster identity.Cluster) (*clusterv1.ManagedCluster, error) {
+	record, err := g.getRecord(ctx, reader, cluster.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func (g *Gate) admissible(ctx context.Context, reader client.Reader, cluster ide
 	return record, nil
 }
 
-// record returns the record of one of our clusters that is there to stay.
-func (g *Gate) record(ctx context.Context, reader client.Reader, cluster string) (*clusterv1.ManagedCluster, error) {
+// getRecord returns the record of one of our clusters that is there to stay.
+func (g *Gate) getRecord(ctx context.Context, reader client.Reader, cluster string) (*clusterv1.ManagedCluster, error) {
 	if synced := g.synced.Load(); synced == nil || !(*synced)() {
 		return nil, ErrNotReady
 	}
@@ -93,15 +93,15 @@ func (g *Gate) record(ctx context.Context, reader client.Reader, cluster string)
 	return record, nil
 }
 
-// pin fixes the kube-system UID of a record that has none, and compares it with
+// pinUID fixes the kube-system UID of a record that has none, and compares it with
 // the one that is there. Of two rivals the resourceVersion lets one win.
-func (g *Gate) pin(ctx context.Context, record *clusterv1.ManagedCluster, uid string) error {
-	if err := checkUID(uid); err != nil {
+func (g *Gate) pinUID(ctx context.Context, record *clusterv1.ManagedCluster, uid string) error {
+	if err := validateUID(uid); err != nil {
 		return err
 	}
 	if record.Annotations[AnnotationKubeSystemUID] == "" {
 		var err error
-		if record, err = g.pinFirst(ctx, record, uid); err != nil {
+		if record, err = g.pinFirstUID(ctx, record, uid); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (g *Gate) pin(ctx context.Context, record *clusterv1.ManagedCluster, uid st
 	return ErrOtherSpoke
 }
 
-func (g *Gate) pinFirst(ctx context.Context, seen *clusterv1.ManagedCluster, uid string) (*clusterv1.ManagedCluster, error) {
+func (g *Gate) pinFirstUID(ctx context.Context, seen *clusterv1.ManagedCluster, uid string) (*clusterv1.ManagedCluster, error) {
 	var record *clusterv1.ManagedCluster
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		record = &clusterv1.ManagedCluster{}
@@ -139,7 +139,7 @@ func (g *Gate) reportConflict(record *clusterv1.ManagedCluster, uid string) {
 	g.config.Logger.Info("agent refused: it runs in another cluster than the one that joined",
 		"cluster", record.Name, "pinned", record.Annotations[AnnotationKubeSystemUID], "presented", uid)
 	g.config.Events.Eventf(record, nil, corev1.EventTypeWarning, ReasonUIDMismatch, "Refuse", "%s", messageConflict)
-	g.state.update(record.Name, func(o *observed) { o.conflict, o.resolved = true, false })
+	g.store.update(record.Name, func(o *observed) { o.hasConflict, o.isResolved = true, false })
 	g.enqueue(record.Name)
 }
 
@@ -147,7 +147,7 @@ func (g *Gate) reportConflict(record *clusterv1.ManagedCluster, uid string) {
 // has 36 bytes.
 const maxUID = 64
 
-func checkUID(uid string) error {
+func validateUID(uid string) error {
 	if uid == "" || len(uid) > maxUID {
 		return fmt.Errorf("%w: kube-system UID of %d bytes", errRequest, len(uid))
 	}
@@ -159,19 +159,19 @@ func checkUID(uid string) error {
 	return nil
 }
 
-// handler cuts sessions the moment a record takes their right away, without
+// eventHandler cuts sessions the moment a record takes their right away, without
 // waiting for a turn in the reconciler's queue, and wakes who waits for a record.
-func (g *Gate) handler() cache.ResourceEventHandler {
+func (g *Gate) eventHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			if record, ok := obj.(*clusterv1.ManagedCluster); ok {
-				g.changed(nil, record)
+				g.handleChange(nil, record)
 			}
 		},
 		UpdateFunc: func(old, obj any) {
 			before, _ := old.(*clusterv1.ManagedCluster)
 			if record, ok := obj.(*clusterv1.ManagedCluster); ok {
-				g.changed(before, record)
+				g.handleChange(before, record)
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -179,29 +179,29 @@ func (g *Gate) handler() cache.ResourceEventHandler {
 				obj = tombstone.Obj
 			}
 			if record, ok := obj.(*clusterv1.ManagedCluster); ok {
-				g.revoke(record.Name, ErrDetached)
+				g.disconnect(record.Name, ErrDetached)
 			}
 		},
 	}
 }
 
-func (g *Gate) changed(before, record *clusterv1.ManagedCluster) {
+func (g *Gate) handleChange(before, record *clusterv1.ManagedCluster) {
 	// The informer may fold a deletion and a creation into one update.
 	replaced := before != nil && (before.UID != record.UID ||
 		before.Annotations[managedcluster.AnnotationClusterID] != record.Annotations[managedcluster.AnnotationClusterID])
-	if reason := revocation(record); reason != nil {
-		g.revoke(record.Name, reason)
+	if reason := revocationReason(record); reason != nil {
+		g.disconnect(record.Name, reason)
 		return
 	}
 	if replaced {
-		g.revoke(record.Name, ErrStranger)
+		g.disconnect(record.Name, ErrStranger)
 		return
 	}
 	g.waiters.wake(record.Name)
 }
 
-// revocation returns why a record gives no right to a session.
-func revocation(record *clusterv1.ManagedCluster) error {
+// revocationReason returns why a record gives no right to a session.
+func revocationReason(record *clusterv1.ManagedCluster) error {
 	switch {
 	case !record.DeletionTimestamp.IsZero():
 		return ErrDetached
@@ -214,7 +214,7 @@ func revocation(record *clusterv1.ManagedCluster) error {
 	}
 }
 
-func (g *Gate) revoke(cluster string, reason error) {
+func (g *Gate) disconnect(cluster string, reason error) {
 	g.config.Disconnect(cluster, reason)
 	g.waiters.wake(cluster)
 }

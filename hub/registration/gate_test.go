@@ -27,7 +27,7 @@ func admit(h *harness, who identity.Cluster, uid *string) error {
 	return h.Gate().AdmitSpoke(h.t.Context(), who, *uid)
 }
 
-func TestAdmit(t *testing.T) {
+func TestGateAdmits(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		record *clusterv1.ManagedCluster
@@ -76,7 +76,7 @@ func TestAdmit(t *testing.T) {
 			if err == nil {
 				return
 			}
-			if got := testutil.ToFloat64(h.gate.counters.admission.WithLabelValues(reasonOf(tc.want))); got != 1 {
+			if got := testutil.ToFloat64(h.gate.counters.admission.WithLabelValues(refusalReason(tc.want))); got != 1 {
 				t.Errorf("the metric counts %v for %v", got, tc.want)
 			}
 		})
@@ -106,7 +106,7 @@ func TestAdmit(t *testing.T) {
 	})
 }
 
-func TestSecondSpokeIsReported(t *testing.T) {
+func TestGateReportsOtherKubeSystemUID(t *testing.T) {
 	h := newHarness(t, managedCluster(pinned))
 	for range 3 {
 		if err := h.Gate().AdmitSpoke(t.Context(), h.identity(store1, store1ID), otherNS); !errors.Is(err, ErrOtherSpoke) {
@@ -138,7 +138,7 @@ func TestSecondSpokeIsReported(t *testing.T) {
 	}
 }
 
-func TestRevocation(t *testing.T) {
+func TestGateDisconnectsWhenRecordChanges(t *testing.T) {
 	cases := map[string]struct {
 		change func(*clusterv1.ManagedCluster)
 		cut    bool
@@ -156,7 +156,7 @@ func TestRevocation(t *testing.T) {
 		t.Run("Sessions when "+name, func(t *testing.T) {
 			h := newHarness(t)
 			before, after := managedCluster(), managedCluster(tc.change)
-			h.gate.handler().OnUpdate(before, after)
+			h.gate.eventHandler().OnUpdate(before, after)
 			if got := h.wasCut(); got != tc.cut {
 				t.Errorf("cut: %v, want %v", got, tc.cut)
 			}
@@ -173,7 +173,7 @@ func TestRevocation(t *testing.T) {
 	})
 }
 
-func TestIssue(t *testing.T) {
+func TestIssuerRenewsCertificates(t *testing.T) {
 	csr := func(t *testing.T, c identity.Cluster) []byte {
 		t.Helper()
 		der, err := identity.NewRequest(newKey(t), c)
@@ -226,7 +226,7 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-func TestRecreatedClusterIsAStranger(t *testing.T) {
+func TestGateRefusesCertificateOfRecreatedCluster(t *testing.T) {
 	h := newHarness(t, managedCluster(func(r *clusterv1.ManagedCluster) { r.Finalizers = nil }))
 	old := h.identity(store1, store1ID)
 	if err := h.client.Delete(t.Context(), h.get(store1)); err != nil {

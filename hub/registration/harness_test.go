@@ -152,7 +152,7 @@ func (h *harness) disconnect(cluster string, _ error) {
 func (h *harness) markTokenHolder(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.marked = append(h.marked, remoteHost(ctx))
+	h.marked = append(h.marked, clientAddress(ctx))
 }
 
 // markedHolders returns the addresses of calls whose callers hold a token, since the last.
@@ -236,7 +236,7 @@ func (h *harness) change(name string, change func(*clusterv1.ManagedCluster)) {
 	if err := h.client.Update(h.t.Context(), record); err != nil {
 		h.t.Fatal(err)
 	}
-	h.gate.handler().OnUpdate(before, record)
+	h.gate.eventHandler().OnUpdate(before, record)
 }
 
 func (h *harness) reconcileOnce(name string) reconcile.Result {
@@ -276,7 +276,7 @@ func (h *harness) seen(cluster string) {
 	if err := h.client.Get(h.t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: token.SecretName(cluster)}, secret); err != nil {
 		h.t.Fatal(err)
 	}
-	h.enroller.limiter.holders.handler().OnAdd(secret, false)
+	h.enroller.limiter.tokenLimiter.eventHandler().OnAdd(secret, false)
 }
 
 func (h *harness) identity(cluster, id string) identity.Cluster {

@@ -22,7 +22,7 @@ type Issuer struct {
 func (i *Issuer) Issue(ctx context.Context, cluster identity.Cluster, der []byte) (chain, bundle []byte, err error) {
 	chain, bundle, err = i.issue(ctx, cluster, der)
 	if err != nil {
-		i.gate.counters.admission.WithLabelValues(reasonOf(err)).Inc()
+		i.gate.counters.admission.WithLabelValues(refusalReason(err)).Inc()
 		return nil, nil, fmt.Errorf("renewal for cluster %q: %w", cluster.Name, err)
 	}
 	i.gate.counters.issued.WithLabelValues("renewal").Inc()
@@ -34,10 +34,10 @@ func (i *Issuer) issue(ctx context.Context, cluster identity.Cluster, der []byte
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkClaim(csr, cluster); err != nil {
+	if err := checkRequest(csr, cluster); err != nil {
 		return nil, nil, err
 	}
-	if _, err := i.gate.admissible(ctx, i.gate.config.Live, cluster); err != nil {
+	if _, err := i.gate.getAdmittedRecord(ctx, i.gate.config.Live, cluster); err != nil {
 		return nil, nil, err
 	}
 	return i.authority.IssueCluster(cluster, csr)

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	errTooMany = errors.New("too many attempts from this address")
+	errRateLimit = errors.New("too many attempts from this address")
 	errBusy    = errors.New("too many enrolments at once")
 )
 
@@ -64,7 +64,7 @@ func (l *Limits) Validate() error {
 type limiter struct {
 	limits  Limits
 	now     func() time.Time
-	holders *holders
+	tokenLimiter *tokenLimiter
 	// anonymousSlots are the places for work of strangers, tokenSlots of those who hold a
 	// token.
 	anonymousSlots, tokenSlots chan struct{}
@@ -77,26 +77,26 @@ func newLimiter(limits Limits, now func() time.Time) *limiter {
 	return &limiter{
 		limits:         limits,
 		now:            now,
-		holders:        newHolders(limits, now),
+		tokenLimiter:        newTokenLimiter(limits, now),
 		anonymousSlots: make(chan struct{}, limits.Concurrent),
 		tokenSlots:     make(chan struct{}, limits.Concurrent),
 		addresses:      lru.New(limits.Addresses),
 	}
 }
 
-// attempt counts one attempt: of the token if the caller holds a valid one, else of the
+// allow counts one attempt: of the token if the caller holds a valid one, else of the
 // caller's address. Who holds one has a place among such.
-func (l *limiter) attempt(ctx context.Context, request *rpcv1.EnrollRequest) (holds bool, err error) {
-	if l.holders.attempt(request.GetCluster(), request.GetToken()) {
+func (l *limiter) allow(ctx context.Context, request *rpcv1.EnrollRequest) (holds bool, err error) {
+	if l.tokenLimiter.allow(request.GetCluster(), request.GetToken()) {
 		return true, nil
 	}
-	if !l.of(remoteHost(ctx)).AllowN(l.now(), 1) {
-		return false, errTooMany
+	if !l.addressLimiter(clientAddress(ctx)).AllowN(l.now(), 1) {
+		return false, errRateLimit
 	}
 	return false, nil
 }
 
-func (l *limiter) of(address string) *rate.Limiter {
+func (l *limiter) addressLimiter(address string) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if found, ok := l.addresses.Get(address); ok {
@@ -111,10 +111,10 @@ func (l *limiter) of(address string) *rate.Limiter {
 
 func perMinute(n int) rate.Limit { return rate.Limit(float64(n) / 60) }
 
-// slot takes one of the places for work. For a stranger it fails at once, as a queue of
+// acquire takes one of the places for work. For a stranger it fails at once, as a queue of
 // such would only be memory. A caller with a token waits: how many wait is bounded by the
 // attempts of the tokens.
-func (l *limiter) slot(ctx context.Context, holds bool) (release func(), err error) {
+func (l *limiter) acquire(ctx context.Context, holds bool) (release func(), err error) {
 	if holds {
 		select {
 		case l.tokenSlots <- struct{}{}:
@@ -131,8 +131,8 @@ func (l *limiter) slot(ctx context.Context, holds bool) (release func(), err err
 	}
 }
 
-// remoteHost is where a caller is from, as package origin has it.
-func remoteHost(ctx context.Context) string {
+// clientAddress is where a caller is from, as package origin has it.
+func clientAddress(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ""

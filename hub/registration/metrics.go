@@ -40,8 +40,8 @@ func newCounters(registerer prometheus.Registerer) (*counters, error) {
 	return c, nil
 }
 
-// reasonOf classifies a refusal.
-func reasonOf(err error) string {
+// refusalReason classifies a refusal.
+func refusalReason(err error) string {
 	for _, known := range []struct {
 		err    error
 		reason string
@@ -58,7 +58,7 @@ func reasonOf(err error) string {
 		{token.ErrUsed, "used_token"},
 		{token.ErrRecord, "bad_token_record"},
 		{errRequest, "bad_request"},
-		{errTooMany, "rate_limit"},
+		{errRateLimit, "rate_limit"},
 		{errBusy, "busy"},
 		{errReplaced, "replaced"},
 	} {

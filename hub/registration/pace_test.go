@@ -21,7 +21,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
-func TestAClusterThatChangesWithoutEndIsLookedAtAtASteadyRate(t *testing.T) {
+func TestReconcilerPacesEventsOfCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, fresh())
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -73,7 +73,7 @@ func TestAClusterThatChangesWithoutEndIsLookedAtAtASteadyRate(t *testing.T) {
 	})
 }
 
-func TestASummaryWaitsForWhatItsClusterHasHadWritten(t *testing.T) {
+func TestSummaryWaitsForWriteBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, fresh())
 		h.reconciler.config.Writes = quota.NewWrites(quota.Rate{PerSecond: 1, Burst: 10}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})

@@ -266,7 +266,7 @@ func ids() map[string]verdictCase {
 	}
 }
 
-func TestARealAPIServerJudgesByThePolicy(t *testing.T) {
+func TestLiveAdmissionPolicy(t *testing.T) {
 	g := newGuarded(t)
 	for _, table := range []map[string]verdictCase{creations(), acceptances(), ids()} {
 		for label, c := range table {
@@ -315,7 +315,7 @@ func (g *guarded) unchanged(t *testing.T, want *clusterv1.ManagedCluster) {
 }
 
 // What the policy does not look at must not lead around it.
-func TestNoOtherDoorLeadsAroundThePolicy(t *testing.T) {
+func TestLiveAdmissionPolicyCoversSubresources(t *testing.T) {
 	g := newGuarded(t)
 	stored := g.record(annotate(managedcluster.AnnotationClusterID, store1ID))
 	g.create(stored)

@@ -32,9 +32,9 @@ import (
 // summary, and their end.
 type Reconciler struct {
 	config Config
-	state  *state
-	// pace spaces what a cluster has us do by what it sends.
-	pace ratelimit.Pacer[string]
+	store  *observedStore
+	// pacer spaces what a cluster has us do by what it sends.
+	pacer ratelimit.Pacer[string]
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request] // guarded by mu; nil until started
@@ -51,12 +51,12 @@ func (r *Reconciler) enqueue(cluster string) {
 	}
 }
 
-// enqueueSpaced asks for a reconcile at the wish of a cluster: at once, unless
+// enqueuePaced asks for a reconcile at the wish of a cluster: at once, unless
 // there were many. The reconcile reads what came last.
-func (r *Reconciler) enqueueSpaced(cluster string) {
-	wait := r.pace.Wait(cluster)
+func (r *Reconciler) enqueuePaced(cluster string) {
+	wait := r.pacer.Wait(cluster)
 	if wait == 0 {
-		r.pace.Spend(cluster, 0)
+		r.pacer.Spend(cluster, 0)
 		r.enqueue(cluster)
 		return
 	}
@@ -82,8 +82,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if apierrors.IsNotFound(err) {
 		// Also where a session was opened in the moment its record went away.
 		r.config.Disconnect(request.Name, ErrDetached)
-		r.state.forget(request.Name)
-		r.pace.Forget(request.Name)
+		r.store.remove(request.Name)
+		r.pacer.Forget(request.Name)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -102,32 +102,32 @@ func (r *Reconciler) reconcile(ctx context.Context, record *clusterv1.ManagedClu
 		return reconcile.Result{}, r.detach(ctx, record)
 	}
 	if !managedcluster.Managed(record) {
-		return reconcile.Result{}, r.disown(ctx, record)
+		return reconcile.Result{}, r.release(ctx, record)
 	}
-	if reason, err := r.invalid(record); err != nil {
+	if reason, err := r.validate(record); err != nil {
 		r.config.Disconnect(record.Name, err)
-		return reconcile.Result{}, r.refuse(ctx, record, reason, err)
+		return reconcile.Result{}, r.reportInvalid(ctx, record, reason, err)
 	}
-	known, debt := r.known(record.Name)
+	known, debt := r.getObserved(record.Name)
 	if err := r.adopt(ctx, record, known); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.cutIfNotAdmissible(record)
+	r.disconnectIfNotAdmitted(record)
 	if err := r.ensureNamespace(ctx, record); err != nil {
 		return reconcile.Result{}, err
 	}
 	grace := r.remainingGrace()
-	result := reconcile.Result{RequeueAfter: r.graceFor(record, grace)}
+	result := reconcile.Result{RequeueAfter: r.graceRequeue(record, grace)}
 	if debt > 0 && (result.RequeueAfter == 0 || debt < result.RequeueAfter) {
 		result.RequeueAfter = debt
 	}
 	return result, r.writeStatus(ctx, record, known, grace > 0)
 }
 
-// known returns what is known of a cluster. What it says of itself is left out for as
+// getObserved returns what is known of a cluster. What it says of itself is left out for as
 // long as it has to wait for what it has had written.
-func (r *Reconciler) known(cluster string) (known observed, debt time.Duration) {
-	known = r.state.get(cluster)
+func (r *Reconciler) getObserved(cluster string) (known observed, debt time.Duration) {
+	known = r.store.get(cluster)
 	if known.summary == nil {
 		return known, 0
 	}
@@ -137,9 +137,9 @@ func (r *Reconciler) known(cluster string) (known observed, debt time.Duration) 
 	return known, debt
 }
 
-// disown lets go of a record whose annotation was taken away: it loses its
+// release lets go of a record whose annotation was taken away: it loses its
 // sessions and our finalizer, and keeps everything else.
-func (r *Reconciler) disown(ctx context.Context, record *clusterv1.ManagedCluster) error {
+func (r *Reconciler) release(ctx context.Context, record *clusterv1.ManagedCluster) error {
 	if !controllerutil.ContainsFinalizer(record, Finalizer) {
 		return nil
 	}
@@ -150,8 +150,8 @@ func (r *Reconciler) disown(ctx context.Context, record *clusterv1.ManagedCluste
 	return r.patch(ctx, record, func() { controllerutil.RemoveFinalizer(record, Finalizer) })
 }
 
-// invalid reports a record that the hub cannot serve, and under which reason.
-func (r *Reconciler) invalid(record *clusterv1.ManagedCluster) (string, error) {
+// validate reports a record that the hub cannot serve, and under which reason.
+func (r *Reconciler) validate(record *clusterv1.ManagedCluster) (string, error) {
 	if err := clustername.Check(record.Name, r.config.HubNamespace); err != nil {
 		return ReasonInvalidName, err
 	}
@@ -172,12 +172,12 @@ func (r *Reconciler) adopt(ctx context.Context, record *clusterv1.ManagedCluster
 			record.Annotations[managedcluster.AnnotationClusterID] = identity.NewID()
 		}
 		if known.summary != nil {
-			takeLabels(record, known.summary.Labels)
+			copyLabels(record, known.summary.Labels)
 		}
 	})
 }
 
-func takeLabels(record *clusterv1.ManagedCluster, offered map[string]string) {
+func copyLabels(record *clusterv1.ManagedCluster, offered map[string]string) {
 	for _, key := range summaryLabels {
 		value, ok := offered[key]
 		if !ok {
@@ -198,21 +198,21 @@ func (r *Reconciler) patch(ctx context.Context, record *clusterv1.ManagedCluster
 	if equality.Semantic.DeepEqual(before, record) {
 		return nil
 	}
-	r.spend(record)
+	r.chargeWrite(record)
 	return r.config.Client.Patch(ctx, record, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// spend records a write of a record, by about what is stored of it.
-func (r *Reconciler) spend(record *clusterv1.ManagedCluster) {
+// chargeWrite records a write of a record, by about what is stored of it.
+func (r *Reconciler) chargeWrite(record *clusterv1.ManagedCluster) {
 	if raw, err := json.Marshal(record); err == nil {
 		r.config.Writes.Spend(record.Name, int64(len(raw)))
 	}
 }
 
-// cutIfNotAdmissible ends a session that slipped in between the Gate's look at
+// disconnectIfNotAdmitted ends a session that slipped in between the Gate's look at
 // the record and the change that the Gate then acted on.
-func (r *Reconciler) cutIfNotAdmissible(record *clusterv1.ManagedCluster) {
-	session := r.state.get(record.Name).session
+func (r *Reconciler) disconnectIfNotAdmitted(record *clusterv1.ManagedCluster) {
+	session := r.store.get(record.Name).session
 	if !record.Spec.HubAcceptsClient {
 		r.config.Disconnect(record.Name, ErrNotAccepted)
 		return
@@ -227,7 +227,7 @@ func (r *Reconciler) cutIfNotAdmissible(record *clusterv1.ManagedCluster) {
 // detached, and is not ours to delete.
 func (r *Reconciler) ensureNamespace(ctx context.Context, record *clusterv1.ManagedCluster) error {
 	name, labels := record.Name, namespaceLabels(record)
-	existing := namespaceMetadata()
+	existing := newNamespaceMetadata()
 	err := r.config.Client.Get(ctx, client.ObjectKey{Name: name}, existing)
 	if err == nil {
 		return r.labelNamespace(ctx, existing, labels)
@@ -271,7 +271,7 @@ func (r *Reconciler) labelNamespace(ctx context.Context, namespace *metav1.Parti
 	return nil
 }
 
-func namespaceMetadata() *metav1.PartialObjectMetadata {
+func newNamespaceMetadata() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 }
 
@@ -283,10 +283,10 @@ func (r *Reconciler) remainingGrace() time.Duration {
 	return max(0, r.config.ReconnectGrace-r.config.Now().Sub(r.started))
 }
 
-// graceFor asks for one more look at the end of the grace, and only for clusters
+// graceRequeue asks for one more look at the end of the grace, and only for clusters
 // whose conditions would change then.
-func (r *Reconciler) graceFor(record *clusterv1.ManagedCluster, grace time.Duration) time.Duration {
-	if r.state.get(record.Name).session != nil {
+func (r *Reconciler) graceRequeue(record *clusterv1.ManagedCluster, grace time.Duration) time.Duration {
+	if r.store.get(record.Name).session != nil {
 		return 0
 	}
 	return grace

@@ -227,7 +227,7 @@ func TestUpdateSummary(t *testing.T) {
 	}
 }
 
-func TestDenialKeepsTheNamespace(t *testing.T) {
+func TestDeniedClusterKeepsNamespace(t *testing.T) {
 	h := newHarness(t, fresh())
 	h.reconcileOnce(store1)
 	h.change(store1, unaccepted)
@@ -244,7 +244,7 @@ func TestDenialKeepsTheNamespace(t *testing.T) {
 	}
 }
 
-func TestAClusterThatIsBeingDetachedSaysSo(t *testing.T) {
+func TestDetachingConditionIsSet(t *testing.T) {
 	others := map[string]string{"team": "tills"}
 	for name, objects := range map[string][]client.Object{
 		"in a namespace that the hub made": {fresh()},

@@ -129,9 +129,9 @@ func New(config Config) (*Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := newState()
-	reconciler := &Reconciler{config: config, state: known}
-	gate := &Gate{config: config, state: known, counters: counters, enqueue: reconciler.enqueue, waiters: newWaiters()}
+	known := newObservedStore()
+	reconciler := &Reconciler{config: config, store: known}
+	gate := &Gate{config: config, store: known, counters: counters, enqueue: reconciler.enqueue, waiters: newWaiters()}
 	return &Registration{
 		gate:       gate,
 		enroller:   newEnroller(config, gate, counters),
@@ -152,12 +152,12 @@ func (r *Registration) Issuer() *Issuer { return r.issuer }
 // SessionChanged tells that a cluster's session was opened (session is who it
 // is) or that it has none any more (nil). It does not block.
 func (r *Registration) SessionChanged(cluster string, session *identity.Cluster) {
-	r.gate.state.update(cluster, func(o *observed) { o.session = session })
-	r.reconciler.enqueueSpaced(cluster)
+	r.gate.store.update(cluster, func(o *observed) { o.session = session })
+	r.reconciler.enqueuePaced(cluster)
 }
 
 // UpdateSummary tells what the agent says of its cluster. It does not block.
 func (r *Registration) UpdateSummary(cluster string, summary Summary) {
-	r.gate.state.update(cluster, func(o *observed) { o.summary = &summary })
-	r.reconciler.enqueueSpaced(cluster)
+	r.gate.store.update(cluster, func(o *observed) { o.summary = &summary })
+	r.reconciler.enqueuePaced(cluster)
 }

@@ -37,7 +37,7 @@ func (r *Registration) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("informer of managed clusters: %w", err)
 	}
-	handle, err := informer.AddEventHandler(r.gate.handler())
+	handle, err := informer.AddEventHandler(r.gate.eventHandler())
 	if err != nil {
 		return fmt.Errorf("informer of managed clusters: %w", err)
 	}
@@ -45,14 +45,14 @@ func (r *Registration) SetupWithManager(mgr ctrl.Manager) error {
 	// there at the start has then passed through it.
 	synced := handle.HasSynced
 	r.gate.synced.Store(&synced)
-	if err := r.followTokens(mgr.GetCache()); err != nil {
+	if err := r.watchTokens(mgr.GetCache()); err != nil {
 		return err
 	}
 
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("registration").
 		For(&clusterv1.ManagedCluster{}).
-		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.namespaceToRecord), builder.WithPredicates(onlyDeletions())).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.namespaceToRecord), builder.WithPredicates(deletionPredicate())).
 		WatchesRawSource(source.Func(r.reconciler.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r.reconciler)
@@ -70,11 +70,11 @@ func TokensInCache(hubNamespace string) cache.ByObject {
 	}}
 }
 
-// followTokens has it known who holds a token before any record of one is read.
-func (r *Registration) followTokens(c cache.Cache) error {
+// watchTokens has it known who holds a token before any record of one is read.
+func (r *Registration) watchTokens(c cache.Cache) error {
 	informer, err := c.GetInformer(context.Background(), &corev1.Secret{}, cache.BlockUntilSynced(false))
 	if err == nil {
-		_, err = informer.AddEventHandler(r.enroller.limiter.holders.handler())
+		_, err = informer.AddEventHandler(r.enroller.limiter.tokenLimiter.eventHandler())
 	}
 	if err != nil {
 		return fmt.Errorf("informer of join tokens: %w", err)
@@ -91,8 +91,8 @@ func (r *Registration) namespaceToRecord(ctx context.Context, namespace client.O
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: record.Name}}}
 }
 
-// onlyDeletions: what else happens to a namespace is not registration's concern.
-func onlyDeletions() predicate.Predicate {
+// deletionPredicate: what else happens to a namespace is not registration's concern.
+func deletionPredicate() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },

@@ -35,7 +35,7 @@ func (m informedManager) GetControllerOptions() config.Controller {
 	return config.Controller{SkipNameValidation: new(true)} // a test may run more than once
 }
 
-func TestTheManagersCacheKnowsWhoHoldsAToken(t *testing.T) {
+func TestSetupWatchesTokens(t *testing.T) {
 	h := newHarness(t, fresh())
 	mgr := informedManager{cache: &informertest.FakeInformers{Scheme: h.client.Scheme()}, scheme: h.client.Scheme()}
 	if err := h.SetupWithManager(mgr); err != nil {
@@ -50,7 +50,7 @@ func TestTheManagersCacheKnowsWhoHoldsAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	informer.Add(secret)
-	if !h.enroller.limiter.holders.attempt(store1, issued.Reveal()) {
+	if !h.enroller.limiter.tokenLimiter.allow(store1, issued.Reveal()) {
 		t.Error("nobody is known to hold the token whose record the cache has told of")
 	}
 }

@@ -22,7 +22,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, record *clusterv1.ManagedC
 	return r.patchStatus(ctx, record, func() { applyStatus(record, known, grace) })
 }
 
-func (r *Reconciler) refuse(ctx context.Context, record *clusterv1.ManagedCluster, reason string, cause error) error {
+func (r *Reconciler) reportInvalid(ctx context.Context, record *clusterv1.ManagedCluster, reason string, cause error) error {
 	return r.patchStatus(ctx, record, func() {
 		meta.SetStatusCondition(&record.Status.Conditions, metav1.Condition{
 			Type:    clusterv1.ManagedClusterConditionHubAccepted,
@@ -39,7 +39,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, record *clusterv1.ManagedC
 	if equality.Semantic.DeepEqual(before.Status, record.Status) {
 		return nil
 	}
-	r.spend(record)
+	r.chargeWrite(record)
 	// The lock is for the list of conditions: a merge patch replaces it whole,
 	// and other controllers keep conditions of their own there.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
@@ -52,7 +52,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, record *clusterv1.ManagedC
 func applyStatus(record *clusterv1.ManagedCluster, known observed, grace bool) {
 	conditions := &record.Status.Conditions
 	for _, condition := range []*metav1.Condition{
-		accepted(record), joined(known), available(record, known, grace), conflict(known), detaching(record),
+		acceptedCondition(record), joinedCondition(known), availableCondition(record, known, grace), conflictCondition(known), detachingCondition(record),
 	} {
 		if condition != nil {
 			meta.SetStatusCondition(conditions, *condition)
@@ -61,19 +61,19 @@ func applyStatus(record *clusterv1.ManagedCluster, known observed, grace bool) {
 	if !managedcluster.Detaching(record) {
 		meta.RemoveStatusCondition(conditions, managedcluster.ConditionDetaching)
 	}
-	if known.resolved {
+	if known.isResolved {
 		meta.RemoveStatusCondition(conditions, ConditionIdentityConflict)
 	}
 	if known.summary != nil {
 		record.Status.Version.Kubernetes = known.summary.KubernetesVersion
-		record.Status.Capacity = resources(known.summary.Capacity)
-		record.Status.Allocatable = resources(known.summary.Allocatable)
+		record.Status.Capacity = convertResources(known.summary.Capacity)
+		record.Status.Allocatable = convertResources(known.summary.Allocatable)
 	}
 }
 
-// accepted follows OCM: a cluster that was never accepted has no such condition,
+// acceptedCondition follows OCM: a cluster that was never accepted has no such condition,
 // one that was accepted before is denied.
-func accepted(record *clusterv1.ManagedCluster) *metav1.Condition {
+func acceptedCondition(record *clusterv1.ManagedCluster) *metav1.Condition {
 	if record.Spec.HubAcceptsClient {
 		return &metav1.Condition{
 			Type: clusterv1.ManagedClusterConditionHubAccepted, Status: metav1.ConditionTrue,
@@ -89,8 +89,8 @@ func accepted(record *clusterv1.ManagedCluster) *metav1.Condition {
 	}
 }
 
-// joined is never taken back: it says that the cluster has been here.
-func joined(known observed) *metav1.Condition {
+// joinedCondition is never taken back: it says that the cluster has been here.
+func joinedCondition(known observed) *metav1.Condition {
 	if known.session == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func joined(known observed) *metav1.Condition {
 	}
 }
 
-func available(record *clusterv1.ManagedCluster, known observed, grace bool) *metav1.Condition {
+func availableCondition(record *clusterv1.ManagedCluster, known observed, grace bool) *metav1.Condition {
 	if known.session != nil {
 		return &metav1.Condition{
 			Type: clusterv1.ManagedClusterConditionAvailable, Status: metav1.ConditionTrue,
@@ -118,8 +118,8 @@ func available(record *clusterv1.ManagedCluster, known observed, grace bool) *me
 	}
 }
 
-func conflict(known observed) *metav1.Condition {
-	if !known.conflict {
+func conflictCondition(known observed) *metav1.Condition {
+	if !known.hasConflict {
 		return nil
 	}
 	return &metav1.Condition{
@@ -128,8 +128,8 @@ func conflict(known observed) *metav1.Condition {
 	}
 }
 
-// detaching says that the hub knows: the status is written after the namespace.
-func detaching(record *clusterv1.ManagedCluster) *metav1.Condition {
+// detachingCondition says that the hub knows: the status is written after the namespace.
+func detachingCondition(record *clusterv1.ManagedCluster) *metav1.Condition {
 	if !managedcluster.Detaching(record) {
 		return nil
 	}
@@ -139,7 +139,7 @@ func detaching(record *clusterv1.ManagedCluster) *metav1.Condition {
 	}
 }
 
-func resources(list corev1.ResourceList) clusterv1.ResourceList {
+func convertResources(list corev1.ResourceList) clusterv1.ResourceList {
 	if list == nil {
 		return nil
 	}

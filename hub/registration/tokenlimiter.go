@@ -14,35 +14,35 @@ import (
 	"github.com/spokelet/spokelet/hub/registration/token"
 )
 
-// holders tells from memory who holds a join token, so that a guess costs the hub a hash
+// tokenLimiter tells from memory who holds a join token, so that a guess costs the hub a hash
 // and a look-up. It decides whose attempts count, not who enrols: tokens does, and reads
 // the records anew.
-type holders struct {
+type tokenLimiter struct {
 	every rate.Limit
 	burst int
 	now   func() time.Time
 
 	mu    sync.Mutex
-	known map[string]*holder // guarded by mu; by the name of the Secret
+	tokens map[string]*issuedToken // guarded by mu; by the name of the Secret
 }
 
-// holder is a join token that was issued.
-type holder struct {
+// issuedToken is a join token that was issued.
+type issuedToken struct {
 	record   token.Record // but for the key
 	attempts *rate.Limiter
 }
 
-func newHolders(limits Limits, now func() time.Time) *holders {
-	return &holders{
+func newTokenLimiter(limits Limits, now func() time.Time) *tokenLimiter {
+	return &tokenLimiter{
 		every: perMinute(limits.TokenAttemptsPerMinute), burst: limits.TokenBurst,
-		now: now, known: map[string]*holder{},
+		now: now, tokens: map[string]*issuedToken{},
 	}
 }
 
-// attempt counts one attempt of a cluster's token and reports whether it was one, and not
+// allow counts one attempt of a cluster's token and reports whether it was one, and not
 // one too many. That the token was used by another key is not asked: who had it before
 // shares its attempts.
-func (h *holders) attempt(cluster, presented string) bool {
+func (h *tokenLimiter) allow(cluster, presented string) bool {
 	joinToken, err := token.Parse(presented)
 	if err != nil {
 		return false
@@ -50,44 +50,44 @@ func (h *holders) attempt(cluster, presented string) bool {
 	now := h.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	found, ok := h.known[token.SecretName(cluster)]
+	found, ok := h.tokens[token.SecretName(cluster)]
 	if !ok {
-		found = &holder{} // which takes as long, and is nobody's
+		found = &issuedToken{} // which takes as long, and is nobody's
 	}
 	valid := found.record.Check(joinToken, token.Hash{}, now) == nil
 	return valid && ok && found.attempts.AllowN(now, 1)
 }
 
-// handler follows the records of join tokens.
-func (h *holders) handler() cache.ResourceEventHandler {
+// eventHandler follows the records of join tokens.
+func (h *tokenLimiter) eventHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    h.observe,
 		UpdateFunc: func(_, obj any) { h.observe(obj) },
-		DeleteFunc: h.forget,
+		DeleteFunc: h.remove,
 	}
 }
 
-func (h *holders) observe(obj any) {
+func (h *tokenLimiter) observe(obj any) {
 	secret, ok := obj.(*corev1.Secret)
 	if !ok {
 		return
 	}
 	record, err := token.Decode(secret.Data)
 	if err != nil || secret.Type != token.SecretType {
-		h.forget(secret)
+		h.remove(secret)
 		return
 	}
 	record.BoundKey = nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if found, ok := h.known[secret.Name]; ok && found.record.Hash == record.Hash {
+	if found, ok := h.tokens[secret.Name]; ok && found.record.Hash == record.Hash {
 		found.record = record
 		return
 	}
-	h.known[secret.Name] = &holder{record: record, attempts: rate.NewLimiter(h.every, h.burst)}
+	h.tokens[secret.Name] = &issuedToken{record: record, attempts: rate.NewLimiter(h.every, h.burst)}
 }
 
-func (h *holders) forget(obj any) {
+func (h *tokenLimiter) remove(obj any) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
 	}
@@ -97,5 +97,5 @@ func (h *holders) forget(obj any) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.known, secret.Name)
+	delete(h.tokens, secret.Name)
 }

@@ -31,26 +31,26 @@ var summaryLabels = []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZon
 type observed struct {
 	session  *identity.Cluster
 	summary  *Summary
-	conflict bool // another kube-system UID than the pinned one was refused
-	resolved bool // a new join has ended the conflict
+	hasConflict bool // another kube-system UID than the pinned one was refused
+	isResolved bool // a new join has ended the conflict
 }
 
-// state holds what the tunnel tells, by cluster name, until the record is gone.
-type state struct {
+// observedStore holds what the tunnel tells, by cluster name, until the record is gone.
+type observedStore struct {
 	mu       sync.Mutex
 	clusters map[string]observed // guarded by mu
 }
 
-func newState() *state { return &state{clusters: map[string]observed{}} }
+func newObservedStore() *observedStore { return &observedStore{clusters: map[string]observed{}} }
 
-func (s *state) get(cluster string) observed {
+func (s *observedStore) get(cluster string) observed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clusters[cluster]
 }
 
 // update changes what is known of a cluster.
-func (s *state) update(cluster string, change func(*observed)) {
+func (s *observedStore) update(cluster string, change func(*observed)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.clusters[cluster]
@@ -62,8 +62,8 @@ func (s *state) update(cluster string, change func(*observed)) {
 	s.clusters[cluster] = o
 }
 
-// forget drops what was known of a record that is gone. A session is kept: that
+// remove drops what was known of a record that is gone. A session is kept: that
 // it ends is announced, and it ends because the record is gone.
-func (s *state) forget(cluster string) {
+func (s *observedStore) remove(cluster string) {
 	s.update(cluster, func(o *observed) { *o = observed{session: o.session} })
 }

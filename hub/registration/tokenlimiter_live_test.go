@@ -20,7 +20,7 @@ import (
 	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
-func TestARealAPIServerTellsOfJoinTokensInTheHubsNamespaceAlone(t *testing.T) {
+func TestLiveCacheHoldsTokensOfHubNamespaceOnly(t *testing.T) {
 	config := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
 	kube := kubernetes.NewForConfigOrDie(config)
 	hub, other := livetest.Namespace(t, kube, "tokens-"), livetest.Namespace(t, kube, "tokens-")
@@ -29,7 +29,7 @@ func TestARealAPIServerTellsOfJoinTokensInTheHubsNamespaceAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHarness(t)
-	if err := h.followTokens(secrets); err != nil {
+	if err := h.watchTokens(secrets); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -56,8 +56,8 @@ func TestARealAPIServerTellsOfJoinTokensInTheHubsNamespaceAlone(t *testing.T) {
 	create(other, "elsewhere", token.SecretType)
 	create(hub, "opaque", corev1.SecretTypeOpaque)
 	create(hub, store1, token.SecretType)
-	holders := h.enroller.limiter.holders
-	livetest.Eventually(t, "who holds the token is known", func() bool { return holders.attempt(store1, made[store1].Reveal()) })
+	holders := h.enroller.limiter.tokenLimiter
+	livetest.Eventually(t, "who holds the token is known", func() bool { return holders.allow(store1, made[store1].Reveal()) })
 	var list corev1.SecretList
 	if err := secrets.List(t.Context(), &list); err != nil {
 		t.Fatal(err)
@@ -76,6 +76,6 @@ func TestARealAPIServerTellsOfJoinTokensInTheHubsNamespaceAlone(t *testing.T) {
 	livetest.Eventually(t, "nobody holds the token that is gone", func() bool {
 		holders.mu.Lock()
 		defer holders.mu.Unlock()
-		return len(holders.known) == 0
+		return len(holders.tokens) == 0
 	})
 }

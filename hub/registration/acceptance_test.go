@@ -101,7 +101,7 @@ func TestEnrollWaitsForAcceptance(t *testing.T) {
 			if err := h.client.Delete(t.Context(), record, client.Preconditions{}); err != nil {
 				t.Fatal(err)
 			}
-			h.gate.handler().OnDelete(record)
+			h.gate.eventHandler().OnDelete(record)
 			if err := <-answer; status.Code(err) != codes.PermissionDenied {
 				t.Errorf("Enroll: %v, want %v", err, codes.PermissionDenied)
 			}
@@ -109,7 +109,7 @@ func TestEnrollWaitsForAcceptance(t *testing.T) {
 	})
 }
 
-func TestATokenThatWasWithdrawnMeanwhileEnrolsNobody(t *testing.T) {
+func TestEnrollRefusesTokenWithdrawnWhileWaiting(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
 		withdraw func(*testing.T, *harness)

@@ -61,9 +61,9 @@ func (h *harness) guess(ctx context.Context, guesses []*rpcv1.EnrollRequest) (lo
 	return looked
 }
 
-// TestAThousandStoresBehindOneAddressEnrol within two minutes of a power cut's end, with
+// TestEnrollAllowsThousandClustersBehindOneAddress within two minutes of a power cut's end, with
 // somebody beside them who guesses.
-func TestAThousandStoresBehindOneAddressEnrol(t *testing.T) {
+func TestEnrollAllowsThousandClustersBehindOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, within = 1000, 2 * time.Minute
 		h := newHarness(t, stores(n)...)
@@ -101,7 +101,7 @@ func TestAThousandStoresBehindOneAddressEnrol(t *testing.T) {
 	})
 }
 
-func TestTheAttemptsWithATokenAreBounded(t *testing.T) {
+func TestEnrollLimitsAttemptsPerToken(t *testing.T) {
 	h := newHarness(t, stores(2)...)
 	attempt := func(cluster string, joinToken token.Token, address string) codes.Code {
 		r := request(t, newKey(t), cluster, joinToken)
@@ -134,8 +134,8 @@ func TestTheAttemptsWithATokenAreBounded(t *testing.T) {
 	}
 }
 
-// TestEnrollMarksWhoHoldsAToken: the connection of one that does not gives way to others.
-func TestEnrollMarksWhoHoldsAToken(t *testing.T) {
+// TestEnrollMarksTokenHolders: the connection of one that does not gives way to others.
+func TestEnrollMarksTokenHolders(t *testing.T) {
 	h := newHarness(t, stores(2)...)
 	first, second := h.hold("store-0"), h.hold("store-1")
 	for name, tc := range map[string]struct {
@@ -154,7 +154,7 @@ func TestEnrollMarksWhoHoldsAToken(t *testing.T) {
 	}
 }
 
-func TestWhoHoldsATokenIsKnownFromItsRecord(t *testing.T) {
+func TestTokenLimiterFollowsSecrets(t *testing.T) {
 	issued, now := token.New(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	key := token.Hash{1}
 	secret := func(change ...func(*corev1.Secret)) *corev1.Secret {
@@ -212,13 +212,13 @@ func TestWhoHoldsATokenIsKnownFromItsRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limits := Limits{}
 			limits.Default()
-			h := newHolders(limits, func() time.Time { return now })
-			tc.follow(h.handler())
-			if got := h.attempt(store1, issued.Reveal()); got != tc.want {
+			h := newTokenLimiter(limits, func() time.Time { return now })
+			tc.follow(h.eventHandler())
+			if got := h.allow(store1, issued.Reveal()); got != tc.want {
 				t.Errorf("%s: holds %t", tc.reason, got)
 			}
 			for _, other := range []string{"", "spokelet.", token.New().Reveal(), issued.Reveal() + "A"} {
-				if h.attempt(store1, other) {
+				if h.allow(store1, other) {
 					t.Errorf("%q passes for the token", other)
 				}
 			}
@@ -226,17 +226,17 @@ func TestWhoHoldsATokenIsKnownFromItsRecord(t *testing.T) {
 	}
 }
 
-func TestATokenThatIsUsedKeepsItsBudget(t *testing.T) {
+func TestTokenLimiterKeepsBudgetOfUsedToken(t *testing.T) {
 	h := newHarness(t, managedCluster())
 	issued := h.hold(store1)
-	holders, burst := h.enroller.limiter.holders, h.enroller.limiter.limits.TokenBurst
+	holders, burst := h.enroller.limiter.tokenLimiter, h.enroller.limiter.limits.TokenBurst
 	for range burst {
-		if !holders.attempt(store1, issued.Reveal()) {
+		if !holders.allow(store1, issued.Reveal()) {
 			t.Fatal("refused within the burst")
 		}
 	}
 	h.seen(store1)
-	if holders.attempt(store1, issued.Reveal()) {
+	if holders.allow(store1, issued.Reveal()) {
 		t.Error("a write of the record gives its token another burst")
 	}
 }

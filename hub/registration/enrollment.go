@@ -21,9 +21,9 @@ var errRequest = errors.New("malformed request")
 // about 2.2 KiB.
 const maxRequest = 8 << 10
 
-// application is an enrolment request, checked as far as that goes without
+// enrollment is an enrolment request, checked as far as that goes without
 // looking anything up.
-type application struct {
+type enrollment struct {
 	cluster string
 	token   token.Token
 	// tokenErr is kept for later: a token that is no token is refused in the
@@ -32,26 +32,26 @@ type application struct {
 	csr      *x509.CertificateRequest
 	key      token.Hash
 	uid      string
-	// holds: the token was found valid before anything was looked up.
-	holds bool
+	// hasToken: the token was found valid before anything was looked up.
+	hasToken bool
 }
 
-func (e *Enroller) parse(request *rpcv1.EnrollRequest) (application, error) {
+func (e *Enroller) parseEnrollRequest(request *rpcv1.EnrollRequest) (enrollment, error) {
 	if len(request.GetToken()) > 4*token.Length || len(request.GetCsr()) > maxRequest {
-		return application{}, fmt.Errorf("%w: a field is too long", errRequest)
+		return enrollment{}, fmt.Errorf("%w: a field is too long", errRequest)
 	}
 	if err := clustername.Check(request.GetCluster(), e.config.HubNamespace); err != nil {
-		return application{}, fmt.Errorf("%w: %w", errRequest, err)
+		return enrollment{}, fmt.Errorf("%w: %w", errRequest, err)
 	}
-	if err := checkUID(request.GetKubeSystemUid()); err != nil {
-		return application{}, err
+	if err := validateUID(request.GetKubeSystemUid()); err != nil {
+		return enrollment{}, err
 	}
 	csr, err := parseRequest(request.GetCsr())
 	if err != nil {
-		return application{}, err
+		return enrollment{}, err
 	}
 	presented, tokenErr := token.Parse(request.GetToken())
-	return application{
+	return enrollment{
 		cluster:  request.GetCluster(),
 		token:    presented,
 		tokenErr: tokenErr,
@@ -72,9 +72,9 @@ func parseRequest(der []byte) (*x509.CertificateRequest, error) {
 	return csr, nil
 }
 
-// checkClaim refuses a request that is not signed by its key or that asks for
+// checkRequest refuses a request that is not signed by its key or that asks for
 // more than the one cluster.
-func checkClaim(csr *x509.CertificateRequest, cluster identity.Cluster) error {
+func checkRequest(csr *x509.CertificateRequest, cluster identity.Cluster) error {
 	if err := identity.CheckRequest(csr, cluster); err != nil {
 		return fmt.Errorf("%w: %w", errRequest, err)
 	}
