@@ -19,14 +19,14 @@ import (
 // account of no namespace, as Open Cluster Management has it.
 const defaultExecutor = "klusterlet-work-sa"
 
-// mayExecute asks whether the user may have works executed as the account.
-func (j *judge) mayExecute(ctx context.Context, r *request, executor *workv1.ManifestWorkExecutor) error {
+// checkExecutor asks whether the user may have works executed as the account.
+func (j *validator) checkExecutor(ctx context.Context, r *reviewRequest, executor *workv1.ManifestWorkExecutor) error {
 	if executor == nil && !j.nilExecutor {
 		return nil
 	}
 	account := &workv1.ManifestWorkSubjectServiceAccount{Name: defaultExecutor}
 	if executor != nil {
-		if err := valid(executor); err != nil {
+		if err := validateExecutor(executor); err != nil {
 			return err
 		}
 		account = executor.Subject.ServiceAccount
@@ -36,7 +36,7 @@ func (j *judge) mayExecute(ctx context.Context, r *request, executor *workv1.Man
 		Name: "system:serviceaccount:" + account.Namespace + ":" + account.Name,
 	})
 	if err != nil {
-		return fmt.Errorf("%w: whether user %s may execute as %s/%s: %w", errUndecided, r.UserInfo.Username, account.Namespace, account.Name, err)
+		return fmt.Errorf("%w: whether user %s may execute as %s/%s: %w", errInternal, r.UserInfo.Username, account.Namespace, account.Name, err)
 	}
 	if !may {
 		return fmt.Errorf("user %s cannot manipulate the Manifestwork with executor %s/%s in namespace %s",
@@ -45,8 +45,8 @@ func (j *judge) mayExecute(ctx context.Context, r *request, executor *workv1.Man
 	return nil
 }
 
-// valid refuses an executor whose name could be read as another's.
-func valid(executor *workv1.ManifestWorkExecutor) error {
+// validateExecutor refuses an executor whose name could be read as another's.
+func validateExecutor(executor *workv1.ManifestWorkExecutor) error {
 	account := executor.Subject.ServiceAccount
 	if account == nil {
 		return errors.New("executor service account can not be nil")

@@ -39,17 +39,17 @@ func FuzzReview(f *testing.F) {
 		if err != nil {
 			return
 		}
-		j := &judge{access: &rights{}, limit: 4096, nilExecutor: true}
-		before, after, unread := specs(request)
+		j := &validator{access: &rights{}, limit: 4096, nilExecutor: true}
+		before, after, unread := decodeSpecs(request)
 		list := manifestsOf(t, after)
-		if j.every(t.Context(), request) == nil && (unread != nil || request.Operation != admissionv1.Update || !bytes.Equal(before, after)) {
+		if j.validate(t.Context(), request) == nil && (unread != nil || request.Operation != admissionv1.Update || !bytes.Equal(before, after)) {
 			t.Fatalf("a spec passed that is new, without the right: %v: %s", unread, after)
 		}
 		if unread != nil || request.Resource != manifestWorks {
 			return
 		}
 		j.access = &rights{allowed: true}
-		if j.every(t.Context(), request) != nil || request.Operation == admissionv1.Update && bytes.Equal(before, after) {
+		if j.validate(t.Context(), request) != nil || request.Operation == admissionv1.Update && bytes.Equal(before, after) {
 			return
 		}
 		if len(list) == 0 {
@@ -66,7 +66,7 @@ func FuzzReview(f *testing.F) {
 
 // manifestsOf reads the manifests of a spec as any client would, and compares what
 // elements makes of them.
-func manifestsOf(t *testing.T, of raw) []json.RawMessage {
+func manifestsOf(t *testing.T, of rawJSON) []json.RawMessage {
 	t.Helper()
 	var shared spec
 	var copied struct {
@@ -74,11 +74,11 @@ func manifestsOf(t *testing.T, of raw) []json.RawMessage {
 			Manifests []json.RawMessage `json:"manifests"`
 		} `json:"workload"`
 	}
-	if of.absent() || !of.decode(&shared) || !of.decode(&copied) {
+	if of.isAbsent() || !of.decode(&shared) || !of.decode(&copied) {
 		return nil
 	}
 	var got []json.RawMessage
-	for manifest := range elements(shared.Workload.Manifests) {
+	for manifest := range listElements(shared.Workload.Manifests) {
 		got = append(got, json.RawMessage(manifest))
 	}
 	if diff := cmp.Diff(copied.Workload.Manifests, got, cmpopts.EquateEmpty()); diff != "" {

@@ -17,7 +17,7 @@ import (
 )
 
 // A namespace holds something of each object in the hub's memory.
-func TestNamespacesHoldSoManyViewsAndActions(t *testing.T) {
+func TestMutateEnforcesNamespaceLimits(t *testing.T) {
 	large, huge := strings.Repeat("x", cached.MaxSpec), strings.Repeat("x", 64<<10)
 	set := func(kube, selector string) string {
 		return `{"metadata":{},"spec":{"clusterSelector":{"matchLabels":{"a":"` + selector + `"}},"template":{"spec":{"kube":{"template":{"a":"` + kube + `"}}}}}}`
@@ -52,16 +52,16 @@ func TestNamespacesHoldSoManyViewsAndActions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newRecorder(&rights{allowed: true})
 			c.limits = limits
-			c.stored = StoredFunc(func(_ context.Context, resource metav1.GroupResource, namespace string) (Usage, error) {
+			c.usage = StoredFunc(func(_ context.Context, resource metav1.GroupResource, namespace string) (Usage, error) {
 				if resource.Resource != tc.resource || namespace != "store-1" {
 					return Usage{}, errors.New("asked about something else")
 				}
 				return tc.has, tc.err
 			})
-			r := &request{
+			r := &reviewRequest{
 				Resource:  metav1.GroupVersionResource{Group: "mcm.ibm.com", Version: "v1alpha1", Resource: tc.resource},
 				Operation: admissionv1.Create, Namespace: "store-1", Name: "a",
-				UserInfo: authenticationv1.UserInfo{Username: "alice"}, Object: raw(tc.object), OldObject: raw(tc.old),
+				UserInfo: authenticationv1.UserInfo{Username: "alice"}, Object: rawJSON(tc.object), OldObject: rawJSON(tc.old),
 			}
 			if tc.user != "" {
 				r.UserInfo.Username = tc.user
@@ -69,7 +69,7 @@ func TestNamespacesHoldSoManyViewsAndActions(t *testing.T) {
 			if tc.old != "" {
 				r.Operation = admissionv1.Update
 			}
-			_, err := c.record(t.Context(), r)
+			_, err := c.mutate(t.Context(), r)
 			got := ""
 			if err != nil {
 				got = err.Error()

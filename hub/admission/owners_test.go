@@ -18,7 +18,7 @@ import (
 
 // A WorkSet finds its Works by what says whose they are, and the hub makes them anew that are
 // not of the WorkSet as it is: what they ask would be done again.
-func TestWhoseAWorkIsTheHubSays(t *testing.T) {
+func TestOwnerOfWorkIsSetByHubOnly(t *testing.T) {
 	alice, bob := ofAlice(nil), ofBob(nil)
 	ofSet := ofAlice(map[string]string{"mcm.ibm.com/owners": "WorkSet.shop.greet", "spokelet.io/owner-uid": "set"})
 	cases := map[string]recordingCase{
@@ -59,7 +59,7 @@ func TestWhoseAWorkIsTheHubSays(t *testing.T) {
 
 // What it asks is done as the author of the set. The hub changes it back, and that is a new
 // generation: done again.
-func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
+func TestSpecOfOwnedWorkIsProtected(t *testing.T) {
 	changed := strings.Replace(workOfSet, `"spec":{`, `"spec":{"type":"Resource",`, 1)
 	named := func(owners string) (old, object string) {
 		replaced := strings.NewReplacer("WorkSet.shop.greet", owners)
@@ -77,13 +77,13 @@ func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := &request{
+			r := &reviewRequest{
 				Resource: mcmWorks(), Operation: admissionv1.Update, Namespace: "store-1", Name: "greet-1",
 				UserInfo: authenticationv1.UserInfo{Username: "alice"},
 			}
 			old, object := named(tc.owners)
-			r.OldObject, r.Object = raw(old), raw(object)
-			_, err := newRecorder(&rights{allowed: true}).record(t.Context(), r)
+			r.OldObject, r.Object = rawJSON(old), rawJSON(object)
+			_, err := newRecorder(&rights{allowed: true}).mutate(t.Context(), r)
 			want := &metav1.Status{
 				Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403,
 				Message: `works.mcm.ibm.com "greet-1" is forbidden: the Work is one of ` + tc.parent + ": change that",
@@ -91,11 +91,11 @@ func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
 			if err == nil {
 				t.Fatal("it is changed")
 			}
-			if diff := cmp.Diff(want, statusOf(err)); diff != "" {
+			if diff := cmp.Diff(want, newStatus(err)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 			r.UserInfo.Username = self
-			if _, err := newRecorder(&rights{}).record(t.Context(), r); err != nil {
+			if _, err := newRecorder(&rights{}).mutate(t.Context(), r); err != nil {
 				t.Errorf("the hub itself: %v", err)
 			}
 		})
@@ -103,15 +103,15 @@ func TestNobodyChangesWhatAWorkOfASetAsks(t *testing.T) {
 }
 
 // What is not a Work is of no set, whatever it is annotated with.
-func TestOtherObjectsAreChangedByAnybody(t *testing.T) {
+func TestObjectsWithoutOwnerCanBeChanged(t *testing.T) {
 	object := strings.Replace(workOfSet, `"spec":{`, `"spec":{"a":"b",`, 1)
-	for resource := range authors {
+	for resource := range recordedResources {
 		if resource == worksOfMCM {
 			continue
 		}
-		patches, err := newRecorder(&rights{}).record(t.Context(), &request{
+		patches, err := newRecorder(&rights{}).mutate(t.Context(), &reviewRequest{
 			Resource:  metav1.GroupVersionResource{Group: resource.Group, Version: "v1beta1", Resource: resource.Resource},
-			Operation: admissionv1.Update, UserInfo: authenticationv1.UserInfo{Username: "bob"}, OldObject: raw(workOfSet), Object: raw(object),
+			Operation: admissionv1.Update, UserInfo: authenticationv1.UserInfo{Username: "bob"}, OldObject: rawJSON(workOfSet), Object: rawJSON(object),
 		})
 		if err != nil || patched(t, object, patches)["mcm.ibm.com/owners"] != "WorkSet.shop.greet" {
 			t.Errorf("%s: %v, %v", resource, patches, err)

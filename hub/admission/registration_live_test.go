@@ -18,7 +18,7 @@ import (
 
 // While the webhook is not registered, as after somebody deleted it in an outage, whoever
 // writes an object writes its author, and every UID that there has been is known.
-func TestWhatARealAPIServerStoredWithoutTheWebhookIsNobodys(t *testing.T) {
+func TestLiveObjectStoredWithoutWebhookHasNoRequester(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	before := r.registered.UID()
@@ -83,7 +83,7 @@ func (r *recording) checkHealing(obj *unstructured.Unstructured) {
 }
 
 // Of what is recorded while the hub does not know its registration nobody could tell when.
-func TestARealAPIServerStoresNothingUntilTheRegistrationIsKnown(t *testing.T) {
+func TestLiveWebhookFailsWithoutRegistration(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	obj := r.work(r.namespace)

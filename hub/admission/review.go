@@ -17,72 +17,72 @@ import (
 	"github.com/spokelet/spokelet/internal/quota"
 )
 
-// maxHead is how many bytes a review may have beside its objects: a user's groups
+// maxHeadBytes is how many bytes a review may have beside its objects: a user's groups
 // come in a header of the API server, which takes 1 MiB of them.
-const maxHead = 1 << 20
+const maxHeadBytes = 1 << 20
 
 var (
 	// errReview is of bodies that are no review.
 	errReview = errors.New("review: not a request of AdmissionReview in version v1")
-	// errHead is of reviews that are large without their objects.
-	errHead = fmt.Errorf("review: more than %d bytes beside its objects: %w", maxHead, quota.ErrTooLarge)
+	// errHeadTooLarge is of reviews that are large without their objects.
+	errHeadTooLarge = fmt.Errorf("review: more than %d bytes beside its objects: %w", maxHeadBytes, quota.ErrTooLarge)
 )
 
-// raw is JSON within the body of a review, which nobody changes: it shares the body's
+// rawJSON is JSON within the body of a review, which nobody changes: it shares the body's
 // bytes, because a copy of each part at each level would cost several times the body.
-type raw []byte
+type rawJSON []byte
 
 // UnmarshalJSON keeps data, which is a part of what was given to the decoder.
-func (r *raw) UnmarshalJSON(data []byte) error {
+func (r *rawJSON) UnmarshalJSON(data []byte) error {
 	*r = slices.Clip(data)
 	return nil
 }
 
-// absent tells whether a field was left out, or is null.
-func (r raw) absent() bool { return len(r) == 0 || string(r) == "null" }
+// isAbsent tells whether a field was left out, or is null.
+func (r rawJSON) isAbsent() bool { return len(r) == 0 || string(r) == "null" }
 
 // decode reads r into what is small. Of JSON that does not fit only that is told: the
 // decoder's own errors quote numbers of any length.
-func (r raw) decode(into any) bool { return r.absent() || utiljson.Unmarshal(r, into) == nil }
+func (r rawJSON) decode(into any) bool { return r.isAbsent() || utiljson.Unmarshal(r, into) == nil }
 
-// request is what is read of a review's request.
-type request struct {
+// reviewRequest is what is read of a review's request.
+type reviewRequest struct {
 	UID       types.UID
 	Resource  metav1.GroupVersionResource
 	Operation admissionv1.Operation
 	Namespace string
 	Name      string
 	UserInfo  authenticationv1.UserInfo
-	Object    raw
-	OldObject raw
+	Object    rawJSON
+	OldObject rawJSON
 
-	memory *memory
+	memory *memoryReservation
 }
 
 // readReview reads the request of a review of version v1. The request shares the
 // body's bytes.
-func readReview(body []byte, m *memory) (*request, error) {
+func readReview(body []byte, m *memoryReservation) (*reviewRequest, error) {
 	var review struct {
-		APIVersion raw `json:"apiVersion"`
-		Kind       raw `json:"kind"`
+		APIVersion rawJSON `json:"apiVersion"`
+		Kind       rawJSON `json:"kind"`
 		Request    struct {
-			UID       raw `json:"uid"`
-			Resource  raw `json:"resource"`
-			Operation raw `json:"operation"`
-			Namespace raw `json:"namespace"`
-			Name      raw `json:"name"`
-			UserInfo  raw `json:"userInfo"`
-			Object    raw `json:"object"`
-			OldObject raw `json:"oldObject"`
+			UID       rawJSON `json:"uid"`
+			Resource  rawJSON `json:"resource"`
+			Operation rawJSON `json:"operation"`
+			Namespace rawJSON `json:"namespace"`
+			Name      rawJSON `json:"name"`
+			UserInfo  rawJSON `json:"userInfo"`
+			Object    rawJSON `json:"object"`
+			OldObject rawJSON `json:"oldObject"`
 		} `json:"request"`
 	}
 	if err := utiljson.Unmarshal(body, &review); err != nil {
 		return nil, errReview
 	}
 	q := review.Request
-	out, kind := &request{Object: q.Object, OldObject: q.OldObject, memory: m}, metav1.TypeMeta{}
+	out, kind := &reviewRequest{Object: q.Object, OldObject: q.OldObject, memory: m}, metav1.TypeMeta{}
 	parts := []struct {
-		from raw
+		from rawJSON
 		into any
 	}{
 		{review.APIVersion, &kind.APIVersion},
@@ -100,10 +100,10 @@ func readReview(body []byte, m *memory) (*request, error) {
 		// Twice: once decoded, and once in the question to the API server.
 		cost += 2 * quota.DecodedJSON(part.from)
 	}
-	if size > maxHead {
-		return nil, errHead
+	if size > maxHeadBytes {
+		return nil, errHeadTooLarge
 	}
-	if err := m.take(cost); err != nil {
+	if err := m.spend(cost); err != nil {
 		return nil, err
 	}
 	for _, part := range parts {

@@ -45,11 +45,11 @@ var errLength = errors.New("review: its length is not given")
 // Server is the webhook. It is a manager.Runnable.
 type Server struct {
 	cfg    Config
-	judge  judge
-	record recorder
+	validator  validator
+	recorder requesterRecorder
 	memory *quota.Memory
-	// large has a place for each large review that is decoded at a time.
-	large   chan struct{}
+	// largeReviews has a place for each large review that is decoded at a time.
+	largeReviews   chan struct{}
 	metrics *metrics
 }
 
@@ -65,12 +65,12 @@ func New(cfg Config) (*Server, error) {
 	}
 	return &Server{
 		cfg:   cfg,
-		judge: judge{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
-		record: recorder{
-			access: cfg.Access, self: cfg.Self, registration: cfg.Registration, stored: cfg.Stored, limits: cfg.Limits,
+		validator: validator{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
+		recorder: requesterRecorder{
+			access: cfg.Access, self: cfg.Self, registration: cfg.Registration, usage: cfg.Stored, limits: cfg.Limits,
 		},
-		memory:  quota.NewMemory(hostReviews, reviews),
-		large:   make(chan struct{}, 1),
+		memory:  quota.NewMemory(maxHostMemory, maxReviewMemory),
+		largeReviews:   make(chan struct{}, 1),
 		metrics: m,
 	}, nil
 }
@@ -80,7 +80,7 @@ func (*Server) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends, and then until the reviews in flight are done.
 func (s *Server) Start(ctx context.Context) error {
-	server := s.server()
+	server := s.newHTTPServer()
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -91,7 +91,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	})
 	// The certificate comes from TLSConfig.
-	err := server.ServeTLS(connlimit.New(s.cfg.Listener, connections()), "", "")
+	err := server.ServeTLS(connlimit.New(s.cfg.Listener, connectionLimits()), "", "")
 	if stop() || !errors.Is(err, http.ErrServerClosed) {
 		return errors.Join(fmt.Errorf("admission: %w", err), server.Close())
 	}
@@ -99,18 +99,18 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// connections are the limits of those of the port. Callers are the API server's, and whoever
+// connectionLimits are the limits of those of the port. Callers are the API server's, and whoever
 // sends a review.
-func connections() connlimit.Limits {
+func connectionLimits() connlimit.Limits {
 	return connlimit.Limits{Strangers: 256, Callers: 256, StrangerTime: headerTimeout + readTimeout + verdictTimeout}
 }
 
-// server is the one place where the limits of a connection are set.
-func (s *Server) server() *http.Server {
+// newHTTPServer is the one place where the limits of a connection are set.
+func (s *Server) newHTTPServer() *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("POST "+Path, s.door(validating(s.judge.every)))
-	mux.Handle("POST "+AdoptedPath, s.door(validating(s.judge.adopted)))
-	mux.Handle("POST "+AuthorsPath, s.door(s.record.record))
+	mux.Handle("POST "+Path, s.handler(newValidatingReviewer(s.validator.validate)))
+	mux.Handle("POST "+AdoptedPath, s.handler(newValidatingReviewer(s.validator.validateAdopted)))
+	mux.Handle("POST "+RequestersPath, s.handler(s.recorder.mutate))
 	return &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: headerTimeout,
@@ -134,24 +134,24 @@ func (s *Server) server() *http.Server {
 	}
 }
 
-// reviewer decides about a request, and says what is to be changed of its object.
-type reviewer func(ctx context.Context, request *request) ([]patch, error)
+// reviewFunc decides about a request, and says what is to be changed of its object.
+type reviewFunc func(ctx context.Context, request *reviewRequest) ([]patch, error)
 
-// validating is a reviewer that changes nothing, as judge.every.
-func validating(validate func(ctx context.Context, request *request) error) reviewer {
-	return func(ctx context.Context, request *request) ([]patch, error) { return nil, validate(ctx, request) }
+// newValidatingReviewer is a reviewer that changes nothing, as judge.every.
+func newValidatingReviewer(validate func(ctx context.Context, request *reviewRequest) error) reviewFunc {
+	return func(ctx context.Context, request *reviewRequest) ([]patch, error) { return nil, validate(ctx, request) }
 }
 
-// door answers reviews by a reviewer. What is no review gets an HTTP error, which
+// handler answers reviews by a reviewer. What is no review gets an HTTP error, which
 // the API server takes as the webhook's failure.
-func (s *Server) door(by reviewer) http.Handler {
+func (s *Server) handler(by reviewFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, by) })
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, by reviewer) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, by reviewFunc) {
 	ctx, cancel := context.WithTimeout(r.Context(), verdictTimeout)
 	defer cancel()
-	account := s.memory.Account(hostOf(r))
+	account := s.memory.Account(clientHost(r))
 	defer account.Close()
 	request, patches, err := s.review(ctx, w, r, account, by)
 	if request != nil {
@@ -159,30 +159,30 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, by reviewer) {
 	}
 	switch {
 	case errors.Is(err, errLength):
-		s.fail(w, err, http.StatusLengthRequired)
+		s.writeError(w, err, http.StatusLengthRequired)
 	case errors.Is(err, quota.ErrTooLarge):
-		s.fail(w, err, http.StatusRequestEntityTooLarge)
+		s.writeError(w, err, http.StatusRequestEntityTooLarge)
 	case errors.Is(err, quota.ErrExhausted):
 		// The API server comes again by this, as long as its own time lasts.
 		w.Header().Set("Retry-After", "1")
-		s.fail(w, fmt.Errorf("too many reviews at once: %w", err), http.StatusTooManyRequests)
+		s.writeError(w, fmt.Errorf("too many reviews at once: %w", err), http.StatusTooManyRequests)
 	case request == nil:
-		s.fail(w, err, http.StatusBadRequest)
+		s.writeError(w, err, http.StatusBadRequest)
 	default:
-		s.answer(w, request.UID, patches, err)
+		s.writeResponse(w, request.UID, patches, err)
 	}
 }
 
 // review reads a review and judges it. The request is nil if it cannot be read.
-func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *quota.Account, by reviewer) (*request, []patch, error) {
-	body, m, err := read(ctx, w, r, account)
+func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Request, account *quota.Account, by reviewFunc) (*reviewRequest, []patch, error) {
+	body, m, err := readBody(ctx, w, r, account)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(body) > largeBody {
+	if len(body) > largeBodyBytes {
 		select {
-		case s.large <- struct{}{}:
-			defer func() { <-s.large }()
+		case s.largeReviews <- struct{}{}:
+			defer func() { <-s.largeReviews }()
 		case <-ctx.Done():
 			return nil, nil, fmt.Errorf("review: %d bytes: %w: %w", len(body), quota.ErrExhausted, context.Cause(ctx))
 		}
@@ -191,20 +191,20 @@ func (s *Server) review(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if err != nil {
 		return nil, nil, err
 	}
-	patches, err := s.decide(ctx, request, by)
+	patches, err := s.runReviewer(ctx, request, by)
 	return request, patches, err
 }
 
-// read reads the body of a review, which is paid for before.
-func read(ctx context.Context, w http.ResponseWriter, r *http.Request, account *quota.Account) ([]byte, *memory, error) {
+// readBody reads the body of a review, which is paid for before.
+func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request, account *quota.Account) ([]byte, *memoryReservation, error) {
 	size := r.ContentLength
 	if size < 0 {
 		return nil, nil, errLength
 	}
-	if size > maxBody {
+	if size > maxBodyBytes {
 		return nil, nil, fmt.Errorf("review: %d bytes: %w", size, quota.ErrTooLarge)
 	}
-	m, err := newMemory(ctx, account, size)
+	m, err := reserveMemory(ctx, account, size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -223,35 +223,35 @@ func read(ctx context.Context, w http.ResponseWriter, r *http.Request, account *
 	return body, m, nil
 }
 
-func (s *Server) fail(w http.ResponseWriter, err error, code int) {
-	s.metrics.reviews.WithLabelValues(resultFailed).Inc()
+func (s *Server) writeError(w http.ResponseWriter, err error, code int) {
+	s.metrics.reviewsTotal.WithLabelValues(resultFailed).Inc()
 	http.Error(w, err.Error(), code)
 }
 
-// decide judges, and counts.
-func (s *Server) decide(ctx context.Context, request *request, by reviewer) ([]patch, error) {
+// runReviewer judges, and counts.
+func (s *Server) runReviewer(ctx context.Context, request *reviewRequest, by reviewFunc) ([]patch, error) {
 	patches, err := by(ctx, request)
 	switch {
 	case err == nil:
-		s.metrics.reviews.WithLabelValues(resultAllowed).Inc()
+		s.metrics.reviewsTotal.WithLabelValues(resultAllowed).Inc()
 	case errors.Is(err, quota.ErrExhausted): // serve counts it
-	case errors.Is(err, errUndecided):
-		s.metrics.reviews.WithLabelValues(resultFailed).Inc()
+	case errors.Is(err, errInternal):
+		s.metrics.reviewsTotal.WithLabelValues(resultFailed).Inc()
 		s.cfg.Logger.V(1).Info("review was not decided", "namespace", request.Namespace, "name", request.Name, "error", err.Error())
 	default:
-		s.metrics.reviews.WithLabelValues(resultRefused).Inc()
+		s.metrics.reviewsTotal.WithLabelValues(resultRefused).Inc()
 	}
 	return patches, err
 }
 
-func (s *Server) answer(w http.ResponseWriter, uid types.UID, patches []patch, refusal error) {
+func (s *Server) writeResponse(w http.ResponseWriter, uid types.UID, patches []patch, refusal error) {
 	response := &admissionv1.AdmissionResponse{UID: uid}
 	if refusal == nil && len(patches) > 0 {
 		response.PatchType = new(admissionv1.PatchTypeJSONPatch)
 		response.Patch, refusal = json.Marshal(patches)
 	}
 	if response.Allowed = refusal == nil; !response.Allowed {
-		response.Result = statusOf(refusal)
+		response.Result = newStatus(refusal)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	review := admissionv1.AdmissionReview{TypeMeta: reviewType(), Response: response}
@@ -260,8 +260,8 @@ func (s *Server) answer(w http.ResponseWriter, uid types.UID, patches []patch, r
 	}
 }
 
-// hostOf says whose part of the memory a review takes.
-func hostOf(r *http.Request) string {
+// clientHost says whose part of the memory a review takes.
+func clientHost(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""

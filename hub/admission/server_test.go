@@ -34,7 +34,7 @@ import (
 	"github.com/spokelet/spokelet/internal/testing/testscale"
 )
 
-func reviewOf(t *testing.T, r *request) []byte {
+func reviewOf(t *testing.T, r *reviewRequest) []byte {
 	t.Helper()
 	data, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: reviewType(), Request: &admissionv1.AdmissionRequest{
 		UID: r.UID, Resource: r.Resource, Operation: r.Operation, Namespace: r.Namespace, Name: r.Name, UserInfo: r.UserInfo,
@@ -62,9 +62,9 @@ func newServer(t *testing.T, access rbacwatch.AccessReviewer) *Server {
 
 type noListener struct{ net.Listener }
 
-// TestConnectionsToTheWebhookAreBounded: those who do nothing lose theirs, and not the API
+// TestConnectionsAreLimited: those who do nothing lose theirs, and not the API
 // server, which has had a review answered.
-func TestConnectionsToTheWebhookAreBounded(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	certificate, bundle := newCertificate(t, net.IPv4(127, 0, 0, 1))
 	address, _ := start(t, "127.0.0.1:0", certificate, Config{Self: self, Access: &rights{}, Clusters: ClustersFunc(owned), Stored: StoredFunc(empty), Limits: roomy})
 	pool := x509.NewCertPool()
@@ -91,7 +91,7 @@ func TestConnectionsToTheWebhookAreBounded(t *testing.T) {
 	review()
 	const more = 5
 	var conns []net.Conn
-	for range connections().Strangers + more {
+	for range connectionLimits().Strangers + more {
 		conn, err := net.Dial("tcp", address.String())
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestConnectionsToTheWebhookAreBounded(t *testing.T) {
 	}
 }
 
-func TestAReviewIsAnswered(t *testing.T) {
+func TestServerAnswersReviews(t *testing.T) {
 	ip := net.IPv4(127, 0, 0, 1)
 	certificate, bundle := newCertificate(t, ip)
 	address, _ := start(t, "127.0.0.1:0", certificate, Config{Self: self, Access: &rights{}, Clusters: ClustersFunc(owned), Stored: StoredFunc(empty), Limits: roomy})
@@ -141,7 +141,7 @@ func TestAReviewIsAnswered(t *testing.T) {
 		},
 		"one of no work":     {reason: "the API server takes it as a failure", path: Path, body: []byte("{}"), code: http.StatusBadRequest},
 		"one that is cut":    {reason: "half a review is none", path: Path, body: reviewOf(t, requestOf("", object("")))[:100], code: http.StatusBadRequest},
-		"one that is large":  {reason: "memory is bounded", path: Path, body: bytes.Repeat([]byte{' '}, maxBody+1), code: http.StatusRequestEntityTooLarge},
+		"one that is large":  {reason: "memory is bounded", path: Path, body: bytes.Repeat([]byte{' '}, maxBodyBytes+1), code: http.StatusRequestEntityTooLarge},
 		"one that is deep":   {reason: "the stack is bounded", path: Path, body: deep(20_000), code: http.StatusBadRequest},
 		"one of elsewhere":   {reason: "there is no other door", path: "/", body: []byte("{}"), code: http.StatusNotFound},
 		"an answer, not one": {reason: "only requests are answered", path: Path, body: []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"1"}}`), code: http.StatusBadRequest},
@@ -181,7 +181,7 @@ func deep(levels int) []byte {
 		strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels) + `}}`)
 }
 
-func TestABodyWithoutLengthIsNotRead(t *testing.T) {
+func TestBodyWithoutLengthIsRefused(t *testing.T) {
 	answer := send(t, newServer(t, &rights{}), "192.0.2.1", iotest.ErrReader(errBoom), -1)
 	if answer.Code != http.StatusLengthRequired {
 		t.Errorf("got %d %s, want that the length is demanded", answer.Code, answer.Body)
@@ -199,13 +199,13 @@ func post(t *testing.T, s *Server, path, host string, body io.Reader, size int64
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, body)
 	request.ContentLength, request.RemoteAddr = size, host+":50000"
 	answer := httptest.NewRecorder()
-	s.server().Handler.ServeHTTP(answer, request)
+	s.newHTTPServer().Handler.ServeHTTP(answer, request)
 	return answer
 }
 
 // padding is how long a review is made: as long as it may be, or, as each byte is slow with the
 // race detector, a sixth of that: it is still more than a head may have.
-var padding = testscale.Of(maxBody/6, maxBody)
+var padding = testscale.Of(maxBodyBytes/6, maxBodyBytes)
 
 // padded is a review that repeats text as often as there is room for.
 func padded(before, text, after string) []byte {
@@ -217,14 +217,14 @@ func padded(before, text, after string) []byte {
 // it as the review is of the largest.
 func mayTake(body []byte) int64 {
 	if len(body) < padding-1000 { // it is not padded
-		return reviews
+		return maxReviewMemory
 	}
-	return reviews * int64(len(body)) / maxBody
+	return maxReviewMemory * int64(len(body)) / maxBodyBytes
 }
 
 // A body of 8 MiB became up to some hundred MiB of groups, values or manifests. What is
 // counted here is more than what is held at any moment: also what is garbage at once.
-func TestNoReviewTakesMoreThanAllMayHold(t *testing.T) {
+func TestReviewStaysWithinMemoryLimit(t *testing.T) {
 	const (
 		head   = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","namespace":"store-1","operation":"CREATE",` + `"resource":{"group":"work.open-cluster-management.io","version":"v1","resource":"manifestworks"},`
 		spec   = head + `"object":{"spec":{"workload":{"manifests":[`
@@ -232,7 +232,7 @@ func TestNoReviewTakesMoreThanAllMayHold(t *testing.T) {
 	)
 	for name, body := range map[string][]byte{
 		"groups":                        padded(head+`"userInfo":{"groups":[`, `"",`, `]}}}`),
-		"groups, as large as they may":  []byte(head + `"userInfo":{"groups":[` + strings.Repeat(`"",`, maxHead/3-30) + `""]},"object":{"spec":{}}}}`),
+		"groups, as large as they may":  []byte(head + `"userInfo":{"groups":[` + strings.Repeat(`"",`, maxHeadBytes/3-30) + `""]},"object":{"spec":{}}}}`),
 		"extra values":                  padded(head+`"userInfo":{"extra":{"a":[`, `"",`, `]}}}}`),
 		"keys of extra values":          padded(head+`"userInfo":{"extra":{`, `"a":[],`, `}}}}`),
 		"a namespace":                   padded(head+`"namespace":"`, `a`, `"}}`),
@@ -280,12 +280,12 @@ func largest(t *testing.T) []byte {
 	return reviewOf(t, requestOf(work("x"), work("y")))
 }
 
-func TestTheLargestWorkFitsBesideAHostThatHoldsAllItMay(t *testing.T) {
+func TestLargestReviewFitsBesideBusyHost(t *testing.T) {
 	s := newServer(t, &rights{})
-	s.judge.limit = 1 << 20
+	s.validator.limit = 1 << 20
 	greedy := s.memory.Account("192.0.2.1")
 	defer greedy.Close()
-	if err := greedy.Grow(hostReviews); err != nil {
+	if err := greedy.Grow(maxHostMemory); err != nil {
 		t.Fatal(err)
 	}
 	body := largest(t)
@@ -296,7 +296,7 @@ func TestTheLargestWorkFitsBesideAHostThatHoldsAllItMay(t *testing.T) {
 }
 
 // The API server's failure policy decides about a review that finds no memory.
-func TestReviewsWaitForMemoryAndAreSentAway(t *testing.T) {
+func TestReviewsWaitForMemoryThenFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, &rights{})
 		slow := map[string]*io.PipeWriter{}
@@ -304,13 +304,13 @@ func TestReviewsWaitForMemoryAndAreSentAway(t *testing.T) {
 		for _, host := range []string{"192.0.2.1", "192.0.2.2"} {
 			reader, writer := io.Pipe()
 			slow[host] = writer
-			sending.Go(func() { send(t, s, host, reader, maxBody) })
+			sending.Go(func() { send(t, s, host, reader, maxBodyBytes) })
 		}
 		synctest.Wait()
 		small := reviewOf(t, requestOf("", object("", configMap)))
 		// Two hosts hold what they may, but for a little.
 		waiting := s.memory.Account("192.0.2.3")
-		if err := waiting.Grow(reviews - s.memory.Held()); err != nil {
+		if err := waiting.Grow(maxReviewMemory - s.memory.Held()); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -337,19 +337,19 @@ func TestReviewsWaitForMemoryAndAreSentAway(t *testing.T) {
 }
 
 // Anybody may send large reviews: they must not take all processors.
-func TestLargeReviewsAreDecodedOneAtATime(t *testing.T) {
+func TestLargeReviewsAreDecodedSequentially(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, &rights{})
-		s.judge.limit = 1 << 20
+		s.validator.limit = 1 << 20
 		small, large := reviewOf(t, requestOf("", object("", configMap))), largest(t)
-		s.large <- struct{}{} // one is being decoded
+		s.largeReviews <- struct{}{} // one is being decoded
 		if answer := send(t, s, "192.0.2.1", bytes.NewReader(small), int64(len(small))); answer.Code != http.StatusOK {
 			t.Errorf("a small one: got %d %s, want an answer at once", answer.Code, answer.Body)
 		}
 		if answer := send(t, s, "192.0.2.1", bytes.NewReader(large), int64(len(large))); answer.Code != http.StatusTooManyRequests {
 			t.Errorf("a large one: got %d %s, want to be told to come again", answer.Code, answer.Body)
 		}
-		time.AfterFunc(time.Second, func() { <-s.large })
+		time.AfterFunc(time.Second, func() { <-s.largeReviews })
 		for range 2 {
 			if answer := send(t, s, "192.0.2.1", bytes.NewReader(large), int64(len(large))); answer.Code != http.StatusOK {
 				t.Errorf("when its turn has come: got %d %s", answer.Code, answer.Body)
@@ -359,7 +359,7 @@ func TestLargeReviewsAreDecodedOneAtATime(t *testing.T) {
 }
 
 // What decoding takes beyond the rule is not waited for, and is no verdict.
-func TestAReviewBeyondItsMemoryIsAnsweredWithTooManyRequests(t *testing.T) {
+func TestReviewBeyondMemoryGetsTooManyRequests(t *testing.T) {
 	s := newServer(t, &rights{})
 	manifests := make([]string, 9_000)
 	for i := range manifests {
@@ -368,7 +368,7 @@ func TestAReviewBeyondItsMemoryIsAnsweredWithTooManyRequests(t *testing.T) {
 	body := reviewOf(t, requestOf("", object("", manifests...)))
 	account := s.memory.Account("192.0.2.1")
 	defer account.Close()
-	if err := account.Grow(hostReviews - int64(2*len(body))); err != nil {
+	if err := account.Grow(maxHostMemory - int64(2*len(body))); err != nil {
 		t.Fatal(err)
 	}
 	answer := send(t, s, "192.0.2.1", bytes.NewReader(body), int64(len(body)))

@@ -26,23 +26,23 @@ import (
 	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
-// AuthorsPath is where it is recorded who asks for views and actions.
-const AuthorsPath = "/mutate-authors"
+// RequestersPath is where it is recorded who asks for views and actions.
+const RequestersPath = "/mutate-authors"
 
 // maxReference is how many bytes the cluster of a spec may have, of which the name of a
 // namespace is read, and what names a parent, to be repeated.
 const maxReference = 1 << 10
 
-// copies is how often the groups of a user are held in an answer: joined, encoded, in the
+// encodedCopies is how often the groups of a user are held in an answer: joined, encoded, in the
 // patch, in the review around it, which encodes it again, and in what is sent.
-const copies = 8
+const encodedCopies = 8
 
 // worksOfMCM are the resource whose objects may be of a WorkSet or a ResourceView, which the
 // hub makes.
 var worksOfMCM = metav1.GroupResource{Group: mcmv1alpha1.GroupVersion.Group, Resource: "works"}
 
-// authors are the resources whose authors are recorded, and where.
-var authors = map[metav1.GroupResource]requester.Keys{
+// recordedResources are the resources whose authors are recorded, and where.
+var recordedResources = map[metav1.GroupResource]requester.Keys{
 	worksOfMCM: requester.MCM,
 	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "worksets"}:                requester.MCM,
 	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "resourceviews"}:           requester.MCM,
@@ -57,45 +57,45 @@ type patch struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// recorder records who has asked for what the spec of an object says.
-type recorder struct {
+// requesterRecorder records who has asked for what the spec of an object says.
+type requesterRecorder struct {
 	access rbacwatch.AccessReviewer
 	// self is the hub's own account, which makes objects for others.
 	self         string
 	registration *requester.Registration
-	stored       Stored
+	usage       Stored
 	limits       Limits
 }
 
-// authored is what is read of an object.
-type authored struct {
+// recordedObject is what is read of an object.
+type recordedObject struct {
 	Metadata struct {
-		Annotations raw `json:"annotations"`
+		Annotations rawJSON `json:"annotations"`
 	} `json:"metadata"`
-	Spec raw `json:"spec"`
+	Spec rawJSON `json:"spec"`
 }
 
-// record returns what is to be changed of an object. Whoever creates it or changes its
+// mutate returns what is to be changed of an object. Whoever creates it or changes its
 // spec is its author; all others leave the one who was. Where that one was not recorded
 // since the webhook is registered as it is, nobody is known to have asked, and whoever
 // changes what is protected asks now. Of a Work that has an owner the hub alone says who
 // that is, what is asked and for whom.
-func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
-	resource := resourceOf(r)
-	keys, ok := authors[resource]
+func (c *requesterRecorder) mutate(ctx context.Context, r *reviewRequest) ([]patch, error) {
+	resource := groupResource(r)
+	keys, ok := recordedResources[resource]
 	if !ok || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
-		return nil, fmt.Errorf("%w: %s of %s is not what this webhook records authors of", errUndecided, r.Operation, r.Resource.Resource)
+		return nil, fmt.Errorf("%w: %s of %s is not what this webhook records authors of", errInternal, r.Operation, r.Resource.Resource)
 	}
-	var next, last authored
-	if r.Object.absent() || !r.Object.decode(&next) {
-		return nil, fmt.Errorf("%w: the object cannot be read", errUndecided)
+	var next, last recordedObject
+	if r.Object.isAbsent() || !r.Object.decode(&next) {
+		return nil, fmt.Errorf("%w: the object cannot be read", errInternal)
 	}
-	if r.Operation == admissionv1.Update && (r.OldObject.absent() || !r.OldObject.decode(&last)) {
-		return nil, fmt.Errorf("%w: the old object cannot be read", errUndecided)
+	if r.Operation == admissionv1.Update && (r.OldObject.isAbsent() || !r.OldObject.decode(&last)) {
+		return nil, fmt.Errorf("%w: the old object cannot be read", errInternal)
 	}
 	asks := r.Operation == admissionv1.Create || !bytes.Equal(next.Spec, last.Spec)
 	if asks {
-		if err := c.fits(ctx, r, next.Spec, last.Spec); err != nil {
+		if err := c.checkLimits(ctx, r, next.Spec, last.Spec); err != nil {
 			return nil, err
 		}
 	}
@@ -104,25 +104,25 @@ func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 	}
 	registration := c.registration.UID()
 	if registration == "" { // of which whoever registers it learns in a moment
-		return nil, fmt.Errorf("%w: the registration of this webhook is not known, or may fail without stopping a write", errUndecided)
+		return nil, fmt.Errorf("%w: the registration of this webhook is not known, or may fail without stopping a write", errInternal)
 	}
-	has, err := next.annotations(r.memory)
+	has, err := next.decodeAnnotations(r.memory)
 	if err != nil {
 		return nil, err
 	}
-	had, err := last.annotations(r.memory)
+	had, err := last.decodeAnnotations(r.memory)
 	if err != nil {
 		return nil, err
 	}
-	names := protected(resource, keys)
-	want := kept(had, names)
+	names := protectedAnnotations(resource, keys)
+	want := keepAnnotations(had, names)
 	switch owners := want[mcmv1alpha1.AnnotationOwners]; {
 	case owners != "" && asks:
-		return nil, ofParent(r, owners)
+		return nil, newOwnedError(r, owners)
 	case owners != "" || !asks && had[requester.AnnotationRegistration] == registration:
-		return set(has, names, want), nil
+		return diffAnnotations(has, names, want), nil
 	}
-	if err := c.mayAsk(ctx, r, next.Spec); err != nil {
+	if err := c.checkWorkRight(ctx, r, next.Spec); err != nil {
 		return nil, err
 	}
 	by, err := requesterAnnotations(r, keys, registration)
@@ -130,21 +130,21 @@ func (c *recorder) record(ctx context.Context, r *request) ([]patch, error) {
 		return nil, err
 	}
 	maps.Copy(want, by)
-	return set(has, names, want), nil
+	return diffAnnotations(has, names, want), nil
 }
 
-// ofParent refuses a change of what a Work asks that a WorkSet or a ResourceView has made:
+// newOwnedError refuses a change of what a Work asks that a WorkSet or a ResourceView has made:
 // the hub would change it back, and what it asks would be done again as the parent's author.
-func ofParent(r *request, owners string) error {
+func newOwnedError(r *reviewRequest, owners string) error {
 	parent := "another object"
 	if parts := strings.SplitN(owners, ".", 3); len(parts) == 3 && len(owners) <= maxReference {
 		parent = parts[0] + " " + parts[1] + "/" + parts[2]
 	}
-	return apierrors.NewForbidden(schema.GroupResource(resourceOf(r)), r.Name, fmt.Errorf("the Work is one of %s: change that", parent))
+	return apierrors.NewForbidden(schema.GroupResource(groupResource(r)), r.Name, fmt.Errorf("the Work is one of %s: change that", parent))
 }
 
 // requesterAnnotations returns the annotations of an object whose author is the user of a request.
-func requesterAnnotations(r *request, keys requester.Keys, registration string) (map[string]string, error) {
+func requesterAnnotations(r *reviewRequest, keys requester.Keys, registration string) (map[string]string, error) {
 	user := r.UserInfo
 	size := len(user.Username) + len(registration)
 	for _, group := range user.Groups {
@@ -153,7 +153,7 @@ func requesterAnnotations(r *request, keys requester.Keys, registration string) 
 	for key, values := range user.Extra {
 		size += len(key) + len(strings.Join(values, ","))
 	}
-	if err := r.memory.take(int64(copies * size)); err != nil {
+	if err := r.memory.spend(int64(encodedCopies * size)); err != nil {
 		return nil, err
 	}
 	extra := make(map[string][]string, len(user.Extra))
@@ -162,28 +162,28 @@ func requesterAnnotations(r *request, keys requester.Keys, registration string) 
 	}
 	by, err := requester.New(user.Username, user.Groups, extra)
 	if err != nil {
-		return nil, apierrors.NewForbidden(schema.GroupResource(resourceOf(r)), r.Name, err)
+		return nil, apierrors.NewForbidden(schema.GroupResource(groupResource(r)), r.Name, err)
 	}
 	return by.Annotations(keys, registration), nil
 }
 
-// annotations decodes those of an object; nil if it has none.
-func (a *authored) annotations(m *memory) (map[string]string, error) {
-	if a.Metadata.Annotations.absent() {
+// decodeAnnotations decodes those of an object; nil if it has none.
+func (a *recordedObject) decodeAnnotations(m *memoryReservation) (map[string]string, error) {
+	if a.Metadata.Annotations.isAbsent() {
 		return nil, nil
 	}
-	if err := m.take(quota.DecodedJSON(a.Metadata.Annotations)); err != nil {
+	if err := m.spend(quota.DecodedJSON(a.Metadata.Annotations)); err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
 	if !a.Metadata.Annotations.decode(&out) {
-		return nil, fmt.Errorf("%w: the annotations cannot be read", errUndecided)
+		return nil, fmt.Errorf("%w: the annotations cannot be read", errInternal)
 	}
 	return out, nil
 }
 
-// protected are the annotations of a resource that nobody but the hub's own account writes.
-func protected(resource metav1.GroupResource, keys requester.Keys) []string {
+// protectedAnnotations are the annotations of a resource that nobody but the hub's own account writes.
+func protectedAnnotations(resource metav1.GroupResource, keys requester.Keys) []string {
 	all := keys.All()
 	if resource == worksOfMCM {
 		all = append(all, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID)
@@ -191,8 +191,8 @@ func protected(resource metav1.GroupResource, keys requester.Keys) []string {
 	return all
 }
 
-// kept are those of the annotations that there were.
-func kept(had map[string]string, keys []string) map[string]string {
+// keepAnnotations are those of the annotations that there were.
+func keepAnnotations(had map[string]string, keys []string) map[string]string {
 	want := map[string]string{}
 	for _, key := range keys {
 		if value, ok := had[key]; ok {
@@ -202,8 +202,8 @@ func kept(had map[string]string, keys []string) map[string]string {
 	return want
 }
 
-// set makes the annotations of keys what they are to be; those that are not wanted go.
-func set(has map[string]string, keys []string, want map[string]string) (patches []patch) {
+// diffAnnotations makes the annotations of keys what they are to be; those that are not wanted go.
+func diffAnnotations(has map[string]string, keys []string, want map[string]string) (patches []patch) {
 	if has == nil && len(want) > 0 {
 		return []patch{{Op: "add", Path: "/metadata/annotations", Value: want}}
 	}
@@ -212,28 +212,28 @@ func set(has map[string]string, keys []string, want map[string]string) (patches 
 		value, wanted := want[key]
 		switch {
 		case there && !wanted:
-			patches = append(patches, patch{Op: "remove", Path: pathOf(key)})
+			patches = append(patches, patch{Op: "remove", Path: annotationPath(key)})
 		case wanted && (!there || is != value):
 			// Of a member that is there, add replaces the value. An empty one is a value.
-			patches = append(patches, patch{Op: "add", Path: pathOf(key), Value: &value})
+			patches = append(patches, patch{Op: "add", Path: annotationPath(key), Value: &value})
 		}
 	}
 	return patches
 }
 
-// pathOf is a JSON pointer (RFC 6901).
-func pathOf(annotation string) string {
+// annotationPath is a JSON pointer (RFC 6901).
+func annotationPath(annotation string) string {
 	return "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(annotation)
 }
 
-// mayAsk refuses a Work for a cluster in whose namespace its author may create none. Of a
+// checkWorkRight refuses a Work for a cluster in whose namespace its author may create none. Of a
 // new Work in that namespace the API server has asked; of a change it asks for the right to
 // update, which does not make an author.
-func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
-	if resourceOf(r) != worksOfMCM {
+func (c *requesterRecorder) checkWorkRight(ctx context.Context, r *reviewRequest, spec rawJSON) error {
+	if groupResource(r) != worksOfMCM {
 		return nil
 	}
-	cluster, err := clusterOf(spec)
+	cluster, err := decodeCluster(spec)
 	if err != nil {
 		return err
 	}
@@ -245,28 +245,28 @@ func (c *recorder) mayAsk(ctx context.Context, r *request, spec raw) error {
 		Group: r.Resource.Group, Version: r.Resource.Version, Resource: r.Resource.Resource,
 	})
 	if err != nil {
-		return fmt.Errorf("%w: rights of user %q: %w", errUndecided, r.UserInfo.Username, err)
+		return fmt.Errorf("%w: rights of user %q: %w", errInternal, r.UserInfo.Username, err)
 	}
 	if !may {
-		return apierrors.NewForbidden(schema.GroupResource(resourceOf(r)), "",
+		return apierrors.NewForbidden(schema.GroupResource(groupResource(r)), "",
 			fmt.Errorf("User %q cannot create resource %q in API group %q in the namespace %q", //nolint:staticcheck // the API server begins so
 				r.UserInfo.Username, r.Resource.Resource, r.Resource.Group, cluster))
 	}
 	return nil
 }
 
-func resourceOf(r *request) metav1.GroupResource {
+func groupResource(r *reviewRequest) metav1.GroupResource {
 	return metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
 }
 
-// clusterOf returns the cluster that the spec of a Work names.
-func clusterOf(spec raw) (string, error) {
+// decodeCluster returns the cluster that the spec of a Work names.
+func decodeCluster(spec rawJSON) (string, error) {
 	var parts struct {
-		Cluster raw `json:"cluster"`
+		Cluster rawJSON `json:"cluster"`
 	}
 	var cluster corev1.LocalObjectReference
 	if !spec.decode(&parts) || len(parts.Cluster) > maxReference || !parts.Cluster.decode(&cluster) {
-		return "", fmt.Errorf("%w: the cluster cannot be read", errUndecided)
+		return "", fmt.Errorf("%w: the cluster cannot be read", errInternal)
 	}
 	return cluster.Name, nil
 }

@@ -41,15 +41,15 @@ func withField(field, object string) string {
 	return strings.Replace(object, `"spec":{`, `"spec":{`+field+`,`, 1)
 }
 
-func requestOf(before, after string) *request {
-	r := &request{
+func requestOf(before, after string) *reviewRequest {
+	r := &reviewRequest{
 		UID: "1", Operation: admissionv1.Create, Namespace: "store-1", Name: "w",
 		Resource: metav1.GroupVersionResource{Group: "work.open-cluster-management.io", Version: "v1", Resource: "manifestworks"},
 		UserInfo: authenticationv1.UserInfo{Username: "alice", UID: "7", Groups: []string{"staff"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"x"}}},
-		Object:   raw(after),
+		Object:   rawJSON(after),
 	}
 	if before != "" {
-		r.Operation, r.OldObject = admissionv1.Update, raw(before)
+		r.Operation, r.OldObject = admissionv1.Update, rawJSON(before)
 	}
 	return r
 }
@@ -66,7 +66,7 @@ func sized(t *testing.T, bytes int) string {
 }
 
 // The messages are those of Open Cluster Management.
-func TestManifestsAreHeldToTheRules(t *testing.T) {
+func TestValidateManifests(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		manifests []string
@@ -113,27 +113,27 @@ func TestManifestsAreHeldToTheRules(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			j := &judge{access: &rights{}, limit: DefaultManifestLimit}
-			err := j.every(t.Context(), requestOf("", object("", tc.manifests...)))
+			j := &validator{access: &rights{}, limit: DefaultManifestLimit}
+			err := j.validate(t.Context(), requestOf("", object("", tc.manifests...)))
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tc.want)) {
 				t.Fatalf("%s: got %v, want %q", tc.reason, err, tc.want)
 			}
-			if err != nil && errors.Is(err, errUndecided) {
+			if err != nil && errors.Is(err, errInternal) {
 				t.Errorf("%s: %v is a fault, want a refusal", tc.reason, err)
 			}
 		})
 	}
 }
 
-func TestAHundredThousandManifestsAreCountedAndNotKept(t *testing.T) {
+func TestValidateManifestsCountsBeyondLimitWithoutMemory(t *testing.T) {
 	many := make([]string, 100_000)
 	for i := range many {
 		many[i] = fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a%d"}}`, i)
 	}
 	request := requestOf("", object("", many...))
-	j := &judge{access: &rights{}, limit: DefaultManifestLimit}
+	j := &validator{access: &rights{}, limit: DefaultManifestLimit}
 	var err error
-	allocated := testing.AllocsPerRun(1, func() { err = j.every(t.Context(), request) })
+	allocated := testing.AllocsPerRun(1, func() { err = j.validate(t.Context(), request) })
 	if err == nil || !strings.HasSuffix(err.Error(), "which exceeds the 512000 limit") {
 		t.Errorf("got %v, want a refusal for the size", err)
 	}
@@ -142,7 +142,7 @@ func TestAHundredThousandManifestsAreCountedAndNotKept(t *testing.T) {
 	}
 }
 
-func TestExecutingAsAnotherNeedsTheRight(t *testing.T) {
+func TestExecutorNeedsExecuteAsRight(t *testing.T) {
 	deny := "user alice cannot manipulate the Manifestwork with executor team/bob in namespace store-1"
 	cases := map[string]struct {
 		reason        string
@@ -176,9 +176,9 @@ func TestExecutingAsAnotherNeedsTheRight(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			access := &rights{allowed: tc.may}
-			j := &judge{access: access, limit: DefaultManifestLimit, nilExecutor: tc.gate}
+			j := &validator{access: access, limit: DefaultManifestLimit, nilExecutor: tc.gate}
 			got := ""
-			if err := j.every(t.Context(), requestOf(tc.before, tc.after)); err != nil {
+			if err := j.validate(t.Context(), requestOf(tc.before, tc.after)); err != nil {
 				got = err.Error()
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -203,7 +203,7 @@ func TestExecutingAsAnotherNeedsTheRight(t *testing.T) {
 
 // Works of multicluster.x-k8s.io name no executor, and are executed by the same account
 // as ManifestWorks that name none.
-func TestAWorkIsExecutedAsTheDefaultAccount(t *testing.T) {
+func TestMissingExecutorIsCheckedAsDefault(t *testing.T) {
 	deny := "user alice cannot manipulate the Manifestwork with executor /klusterlet-work-sa in namespace store-1"
 	cases := map[string]struct {
 		reason        string
@@ -222,11 +222,11 @@ func TestAWorkIsExecutedAsTheDefaultAccount(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			access := &rights{allowed: tc.may}
-			j := &judge{access: access, limit: 1, nilExecutor: tc.gate}
+			j := &validator{access: access, limit: 1, nilExecutor: tc.gate}
 			r := requestOf(tc.before, tc.after)
 			r.Resource = metav1.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "works"}
 			got := ""
-			if err := j.every(t.Context(), r); err != nil {
+			if err := j.validate(t.Context(), r); err != nil {
 				got = err.Error()
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -241,18 +241,18 @@ func TestAWorkIsExecutedAsTheDefaultAccount(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeJudgedIsAFault(t *testing.T) {
+func TestValidateReportsInvalidRequestsAsInternalErrors(t *testing.T) {
 	good := object(roleOfBob, configMap)
 	cases := map[string]struct {
 		reason  string
-		request *request
-		change  func(*request)
+		request *reviewRequest
+		change  func(*reviewRequest)
 		access  *rights
 	}{
-		"another resource":       {reason: "it was registered wrongly", request: requestOf("", good), change: func(r *request) { r.Resource.Resource = "pods" }},
-		"another version":        {reason: "its spec may mean something else", request: requestOf("", good), change: func(r *request) { r.Resource.Version = "v2" }},
-		"a deletion":             {reason: "nothing of it is judged", request: requestOf("", good), change: func(r *request) { r.Operation = admissionv1.Delete }},
-		"no namespace":           {reason: "works have one", request: requestOf("", good), change: func(r *request) { r.Namespace = "" }},
+		"another resource":       {reason: "it was registered wrongly", request: requestOf("", good), change: func(r *reviewRequest) { r.Resource.Resource = "pods" }},
+		"another version":        {reason: "its spec may mean something else", request: requestOf("", good), change: func(r *reviewRequest) { r.Resource.Version = "v2" }},
+		"a deletion":             {reason: "nothing of it is judged", request: requestOf("", good), change: func(r *reviewRequest) { r.Operation = admissionv1.Delete }},
+		"no namespace":           {reason: "works have one", request: requestOf("", good), change: func(r *reviewRequest) { r.Namespace = "" }},
 		"no object":              {reason: "there is nothing to read", request: requestOf("", "")},
 		"an object that is none": {reason: "it cannot be read", request: requestOf("", "[]")},
 		"an old one that is none": {
@@ -272,20 +272,20 @@ func TestWhatCannotBeJudgedIsAFault(t *testing.T) {
 			if tc.access == nil {
 				tc.access = &rights{allowed: true}
 			}
-			j := &judge{access: tc.access, limit: DefaultManifestLimit}
-			if err := j.every(t.Context(), tc.request); !errors.Is(err, errUndecided) {
-				t.Errorf("%s: got %v, want %v", tc.reason, err, errUndecided)
+			j := &validator{access: tc.access, limit: DefaultManifestLimit}
+			if err := j.validate(t.Context(), tc.request); !errors.Is(err, errInternal) {
+				t.Errorf("%s: got %v, want %v", tc.reason, err, errInternal)
 			}
 		})
 	}
 }
 
-func TestAChangeThatLeavesTheSpecIsLetThrough(t *testing.T) {
+func TestUpdateWithSameSpecIsAllowed(t *testing.T) {
 	before := object(roleOfBob) // no manifests: it would be refused
 	after := strings.Replace(before, `"name":"w"`, `"finalizers":["x"],"name":"w"`, 1)
 	access := &rights{}
-	j := &judge{access: access, limit: 1}
-	if err := j.every(t.Context(), requestOf(before, after)); err != nil {
+	j := &validator{access: access, limit: 1}
+	if err := j.validate(t.Context(), requestOf(before, after)); err != nil {
 		t.Errorf("a finalizer must be able to go from any work: %v", err)
 	}
 	if len(access.asked) != 0 {
@@ -293,7 +293,7 @@ func TestAChangeThatLeavesTheSpecIsLetThrough(t *testing.T) {
 	}
 }
 
-func TestWorksOfOthersPassInNamespacesOfOthers(t *testing.T) {
+func TestWorksInForeignNamespacesAreAllowed(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		foreign bool
@@ -307,14 +307,14 @@ func TestWorksOfOthersPassInNamespacesOfOthers(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			j := &judge{access: &rights{}, limit: 1, clusters: ClustersFunc(func(_ context.Context, namespace string) (bool, error) {
+			j := &validator{access: &rights{}, limit: 1, clusters: ClustersFunc(func(_ context.Context, namespace string) (bool, error) {
 				if namespace != "store-1" {
 					t.Errorf("asked about namespace %q", namespace)
 				}
 				return tc.foreign, tc.err
 			})}
-			err := j.adopted(t.Context(), requestOf("", object("")))
-			if (err == nil) != tc.pass || errors.Is(err, errUndecided) != tc.fault {
+			err := j.validateAdopted(t.Context(), requestOf("", object("")))
+			if (err == nil) != tc.pass || errors.Is(err, errInternal) != tc.fault {
 				t.Errorf("%s: got %v", tc.reason, err)
 			}
 		})

@@ -19,9 +19,9 @@ import (
 	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
-// errUndecided is of requests that the judge could not come to a verdict about.
+// errInternal is of requests that the judge could not come to a verdict about.
 // Others are refusals, with the message of Open Cluster Management.
-var errUndecided = errors.New("cannot decide")
+var errInternal = errors.New("cannot decide")
 
 // maxExecutor is how many bytes an executor may have: two names of 253 characters.
 const maxExecutor = 4 << 10
@@ -30,11 +30,11 @@ const maxExecutor = 4 << 10
 // the default account is all that is asked for.
 var (
 	manifestWorks = metav1.GroupVersionResource{Group: workv1.GroupName, Version: workv1.GroupVersion.Version, Resource: "manifestworks"}
-	works         = metav1.GroupVersionResource{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: "works"}
+	worksOfMulticluster         = metav1.GroupVersionResource{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: "works"}
 )
 
-// judge decides about requests.
-type judge struct {
+// validator decides about requests.
+type validator struct {
 	access      rbacwatch.AccessReviewer
 	clusters    Clusters
 	limit       int
@@ -43,106 +43,106 @@ type judge struct {
 
 // work is what is read of a ManifestWork, or of a Work.
 type work struct {
-	Spec raw `json:"spec"`
+	Spec rawJSON `json:"spec"`
 }
 
 // spec is what is read of a ManifestWork's spec.
 type spec struct {
 	Workload struct {
-		Manifests raw `json:"manifests"`
+		Manifests rawJSON `json:"manifests"`
 	} `json:"workload"`
-	Executor raw `json:"executor"`
+	Executor rawJSON `json:"executor"`
 }
 
-// adopted judges as every does, unless the namespace is that of a cluster of another
+// validateAdopted judges as every does, unless the namespace is that of a cluster of another
 // controller.
-func (j *judge) adopted(ctx context.Context, r *request) error {
+func (j *validator) validateAdopted(ctx context.Context, r *reviewRequest) error {
 	foreign, err := j.clusters.Foreign(ctx, r.Namespace)
 	if err != nil {
-		return fmt.Errorf("%w: whose cluster namespace %s is: %w", errUndecided, r.Namespace, err)
+		return fmt.Errorf("%w: whose cluster namespace %s is: %w", errInternal, r.Namespace, err)
 	}
 	if foreign {
 		return nil
 	}
-	return j.every(ctx, r)
+	return j.validate(ctx, r)
 }
 
-// every returns nil for a request that may pass. Errors that wrap errUndecided
+// validate returns nil for a request that may pass. Errors that wrap errInternal
 // are faults; the texts of all are for whoever sent the work.
 //
 // Any change of a spec needs the right to execute as the work's executor, not only one
 // of the executor itself: the manifests are what is executed, and the other fields
 // decide how.
-func (j *judge) every(ctx context.Context, r *request) error {
-	if err := supported(r); err != nil {
+func (j *validator) validate(ctx context.Context, r *reviewRequest) error {
+	if err := checkSupported(r); err != nil {
 		return err
 	}
-	before, after, err := specs(r)
+	before, after, err := decodeSpecs(r)
 	if err != nil {
 		return err
 	}
 	if r.Operation == admissionv1.Update && bytes.Equal(before, after) {
 		return nil
 	}
-	if r.Resource == works {
+	if r.Resource == worksOfMulticluster {
 		// A Work names no executor; what its manifests have to be is its agent's.
-		return j.mayExecute(ctx, r, nil)
+		return j.checkExecutor(ctx, r, nil)
 	}
 	next := spec{}
 	if !after.decode(&next) {
-		return fmt.Errorf("%w: the spec cannot be read", errUndecided)
+		return fmt.Errorf("%w: the spec cannot be read", errInternal)
 	}
-	if err := checkManifests(next.Workload.Manifests, j.limit, r.memory); err != nil {
+	if err := validateManifests(next.Workload.Manifests, j.limit, r.memory); err != nil {
 		return err
 	}
-	executor, err := next.executor()
+	executor, err := next.decodeExecutor()
 	if err != nil {
 		return err
 	}
-	return j.mayExecute(ctx, r, executor)
+	return j.checkExecutor(ctx, r, executor)
 }
 
-// supported refuses what the webhook is not registered for.
-func supported(r *request) error {
-	if r.Resource != manifestWorks && r.Resource != works || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
-		return fmt.Errorf("%w: %s of %s in version %s is not what this webhook judges", errUndecided, r.Operation, r.Resource.Resource, r.Resource.Version)
+// checkSupported refuses what the webhook is not registered for.
+func checkSupported(r *reviewRequest) error {
+	if r.Resource != manifestWorks && r.Resource != worksOfMulticluster || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
+		return fmt.Errorf("%w: %s of %s in version %s is not what this webhook judges", errInternal, r.Operation, r.Resource.Resource, r.Resource.Version)
 	}
 	if r.Namespace == "" {
-		return fmt.Errorf("%w: it has no namespace", errUndecided)
+		return fmt.Errorf("%w: it has no namespace", errInternal)
 	}
 	return nil
 }
 
-// specs returns the specs before and after, as the API server writes them: keys
+// decodeSpecs returns the specs before and after, as the API server writes them: keys
 // in order, so that equal ones are equal bytes.
-func specs(r *request) (before, after raw, err error) {
+func decodeSpecs(r *reviewRequest) (before, after rawJSON, err error) {
 	var object, old work
-	if r.Object.absent() || !r.Object.decode(&object) {
-		return nil, nil, fmt.Errorf("%w: the object cannot be read", errUndecided)
+	if r.Object.isAbsent() || !r.Object.decode(&object) {
+		return nil, nil, fmt.Errorf("%w: the object cannot be read", errInternal)
 	}
-	if r.Operation == admissionv1.Update && (r.OldObject.absent() || !r.OldObject.decode(&old)) {
-		return nil, nil, fmt.Errorf("%w: the old object cannot be read", errUndecided)
+	if r.Operation == admissionv1.Update && (r.OldObject.isAbsent() || !r.OldObject.decode(&old)) {
+		return nil, nil, fmt.Errorf("%w: the old object cannot be read", errInternal)
 	}
 	return old.Spec, object.Spec, nil
 }
 
-// executor returns whom a spec names, or nil.
-func (s *spec) executor() (*workv1.ManifestWorkExecutor, error) {
-	if s.Executor.absent() {
+// decodeExecutor returns whom a spec names, or nil.
+func (s *spec) decodeExecutor() (*workv1.ManifestWorkExecutor, error) {
+	if s.Executor.isAbsent() {
 		return nil, nil
 	}
 	executor := &workv1.ManifestWorkExecutor{}
 	if len(s.Executor) > maxExecutor || !s.Executor.decode(executor) {
-		return nil, fmt.Errorf("%w: the executor cannot be read", errUndecided)
+		return nil, fmt.Errorf("%w: the executor cannot be read", errInternal)
 	}
 	return executor, nil
 }
 
-// statusOf is how the API server hands an error on.
-func statusOf(err error) *metav1.Status {
+// newStatus is how the API server hands an error on.
+func newStatus(err error) *metav1.Status {
 	status := &metav1.Status{Status: metav1.StatusFailure, Message: err.Error(), Reason: metav1.StatusReasonBadRequest, Code: http.StatusBadRequest}
 	switch {
-	case errors.Is(err, errUndecided):
+	case errors.Is(err, errInternal):
 		status.Reason, status.Code = metav1.StatusReasonInternalError, http.StatusInternalServerError
 	case apierrors.IsForbidden(err):
 		status.Reason, status.Code = metav1.StatusReasonForbidden, http.StatusForbidden

@@ -205,7 +205,7 @@ func (a *asking) work(executor string, manifests ...string) *workv1.ManifestWork
 	return w
 }
 
-func TestARealAPIServerAsksAboutManifestWorks(t *testing.T) {
+func TestLiveWebhookValidatesManifestWorks(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
 	large := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"` + strings.Repeat("x", 600<<10) + `"}}`
@@ -241,7 +241,7 @@ func TestARealAPIServerAsksAboutManifestWorks(t *testing.T) {
 	}
 }
 
-func TestAUserWithoutTheRightChangesNothingThatOthersExecute(t *testing.T) {
+func TestLiveWebhookRefusesSpecChangeWithoutExecutorRight(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
 	stored := a.work(roleOfBob, configMap)
@@ -274,7 +274,7 @@ func TestAUserWithoutTheRightChangesNothingThatOthersExecute(t *testing.T) {
 
 // While the hub is away a work's labels and finalizers can change, and what it
 // asks for cannot.
-func TestWithoutTheHubNothingNewIsStored(t *testing.T) {
+func TestLiveWebhookFailsClosed(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
 	stored := a.work("", configMap)

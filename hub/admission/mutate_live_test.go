@@ -258,7 +258,7 @@ func keysOf(obj *unstructured.Unstructured) requester.Keys {
 	return requester.ACM
 }
 
-func TestARealAPIServerRecordsWhoAsks(t *testing.T) {
+func TestLiveWebhookRecordsRequester(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	for _, obj := range r.objects() {
@@ -299,7 +299,7 @@ func changeOf(obj *unstructured.Unstructured) string {
 	}
 }
 
-func TestARealAPIServerAsksForTheRightInTheNamespaceOfTheCluster(t *testing.T) {
+func TestLiveWebhookChecksRightInClusterNamespace(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	refused := func(err error) bool {
@@ -346,7 +346,7 @@ func TestARealAPIServerAsksForTheRightInTheNamespaceOfTheCluster(t *testing.T) {
 
 // An action is done once for each generation, as its author: another must not be able to
 // have it done again. CEL compares by value.
-func TestNobodyHasAnActionOfAnotherDoneAgain(t *testing.T) {
+func TestLiveWebhookRefusesRepeatOfForeignAction(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	act := r.action()
@@ -365,7 +365,7 @@ func TestNobodyHasAnActionOfAnotherDoneAgain(t *testing.T) {
 	r.checkAuthor("another action", act, requester.ACM, bob)
 }
 
-func TestTheHubsOwnAccountSaysForWhomItAsks(t *testing.T) {
+func TestLiveWebhookAcceptsRequesterSetByHub(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	child := r.work(r.other)
@@ -383,7 +383,7 @@ func TestTheHubsOwnAccountSaysForWhomItAsks(t *testing.T) {
 
 // The hub makes the Works of sets, follows them by the owner's annotations, and changes back
 // what others change: each would have what they ask done again.
-func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
+func TestLiveWebhookProtectsWorksOfWorkSet(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	owned := map[string]string{v1alpha1.AnnotationOwners: "WorkSet.shop.greet", v1alpha1.AnnotationOwnerUID: "set"}
@@ -396,7 +396,7 @@ func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
 	}
 	check := func(reason string, obj *unstructured.Unstructured, want map[string]string) {
 		t.Helper()
-		if diff := cmp.Diff(want, kept(obj.GetAnnotations(), []string{v1alpha1.AnnotationOwners, v1alpha1.AnnotationOwnerUID})); diff != "" {
+		if diff := cmp.Diff(want, keepAnnotations(obj.GetAnnotations(), []string{v1alpha1.AnnotationOwners, v1alpha1.AnnotationOwnerUID})); diff != "" {
 			t.Errorf("%s: whose it is (-want +got):\n%s", reason, diff)
 		}
 	}
@@ -433,7 +433,7 @@ func TestARealAPIServerKeepsTheWorksOfASet(t *testing.T) {
 }
 
 // While the hub is away nobody asks anything new, or as somebody else.
-func TestWithoutTheHubNobodyAsks(t *testing.T) {
+func TestLiveWebhookFailsClosedForRequesters(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	objects := r.objects()

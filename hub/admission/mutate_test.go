@@ -41,8 +41,8 @@ const (
 )
 
 // newRecorder is one that knows its registration.
-func newRecorder(access rbacwatch.AccessReviewer) *recorder {
-	c := &recorder{access: access, self: self, registration: &requester.Registration{}, stored: StoredFunc(empty), limits: roomy}
+func newRecorder(access rbacwatch.AccessReviewer) *requesterRecorder {
+	c := &requesterRecorder{access: access, self: self, registration: &requester.Registration{}, usage: StoredFunc(empty), limits: roomy}
 	c.registration.Set("uid")
 	return c
 }
@@ -58,7 +58,7 @@ func mcmWorks() metav1.GroupVersionResource {
 }
 
 // annotated are an object's annotations after a patch. It is false for what is no object.
-func annotated(object raw, patches []patch) (map[string]string, bool) {
+func annotated(object rawJSON, patches []patch) (map[string]string, bool) {
 	var o struct {
 		Metadata struct {
 			Annotations map[string]string `json:"annotations"`
@@ -87,7 +87,7 @@ func annotated(object raw, patches []patch) (map[string]string, bool) {
 
 func patched(t *testing.T, object string, patches []patch) map[string]string {
 	t.Helper()
-	got, ok := annotated(raw(object), patches)
+	got, ok := annotated(rawJSON(object), patches)
 	if !ok {
 		t.Fatalf("%v is no patch of %s", patches, object)
 	}
@@ -121,10 +121,10 @@ type recordingCase struct {
 
 func (tc recordingCase) check(t *testing.T) {
 	t.Helper()
-	patches, err := newRecorder(&rights{allowed: true}).record(t.Context(), &request{
+	patches, err := newRecorder(&rights{allowed: true}).mutate(t.Context(), &reviewRequest{
 		Resource: mcmWorks(), Operation: tc.operation, Namespace: "store-1",
 		UserInfo: authenticationv1.UserInfo{Username: tc.user, Groups: tc.groups},
-		Object:   raw(tc.object), OldObject: raw(tc.old),
+		Object:   rawJSON(tc.object), OldObject: rawJSON(tc.old),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func (tc recordingCase) check(t *testing.T) {
 	}
 }
 
-func TestTheAuthorIsWhoeverAsks(t *testing.T) {
+func TestMutateRecordsUserAsRequester(t *testing.T) {
 	alice, bob := ofAlice(nil), ofBob(nil)
 	cases := map[string]recordingCase{
 		"a new object": {
@@ -195,7 +195,7 @@ func TestTheAuthorIsWhoeverAsks(t *testing.T) {
 }
 
 // An authorizer of the hub may narrow by them what the user may do.
-func TestWhatNarrowsTheRightsOfAnAuthorIsRecorded(t *testing.T) {
+func TestMutateRecordsExtra(t *testing.T) {
 	const scopes = "scopes.authorization.openshift.io"
 	forged := `{"metadata":{"annotations":{"` + requester.AnnotationExtra + `":"{}"}},"spec":{"cluster":{"name":"store-1"}}}`
 	cases := map[string]struct {
@@ -212,12 +212,12 @@ func TestWhatNarrowsTheRightsOfAnAuthorIsRecorded(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			patches, err := newRecorder(&rights{allowed: true}).record(t.Context(), &request{
+			patches, err := newRecorder(&rights{allowed: true}).mutate(t.Context(), &reviewRequest{
 				Resource: mcmWorks(), Operation: admissionv1.Create, Namespace: "store-1",
-				UserInfo: authenticationv1.UserInfo{Username: "alice", Extra: tc.extra}, Object: raw(tc.object),
+				UserInfo: authenticationv1.UserInfo{Username: "alice", Extra: tc.extra}, Object: rawJSON(tc.object),
 			})
 			if tc.code != 0 {
-				if err == nil || statusOf(err).Code != tc.code {
+				if err == nil || newStatus(err).Code != tc.code {
 					t.Errorf("%s: got %v", tc.reason, err)
 				}
 				return
@@ -232,11 +232,11 @@ func TestWhatNarrowsTheRightsOfAnAuthorIsRecorded(t *testing.T) {
 	}
 }
 
-func TestTheChartAsksAboutAllThatIsProtected(t *testing.T) {
+func TestChartRegistersAllRecordedResources(t *testing.T) {
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	fromChart(t, "MutatingWebhookConfiguration", registration)
-	for resource, keys := range authors {
-		for _, name := range protected(resource, keys) {
+	for resource, keys := range recordedResources {
+		for _, name := range protectedAnnotations(resource, keys) {
 			if condition := registration.Webhooks[0].MatchConditions[0].Expression; !strings.Contains(condition, "'"+name+"'") {
 				t.Errorf("%s of %s is anybody's to write:\n%s", name, resource, condition)
 			}
@@ -244,13 +244,13 @@ func TestTheChartAsksAboutAllThatIsProtected(t *testing.T) {
 	}
 }
 
-func TestEachAPIHasItsOwnAnnotations(t *testing.T) {
+func TestMutateUsesAnnotationsOfAPI(t *testing.T) {
 	c := newRecorder(&rights{})
-	for resource, keys := range authors {
-		patches, err := c.record(t.Context(), &request{
+	for resource, keys := range recordedResources {
+		patches, err := c.mutate(t.Context(), &reviewRequest{
 			Resource:  metav1.GroupVersionResource{Group: resource.Group, Version: "v1beta1", Resource: resource.Resource},
 			Operation: admissionv1.Create, Namespace: "store-1", UserInfo: authenticationv1.UserInfo{Username: "alice"},
-			Object: raw(workOfNone),
+			Object: rawJSON(workOfNone),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -262,26 +262,26 @@ func TestEachAPIHasItsOwnAnnotations(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatNeedsNoChangeGetsNoPatch(t *testing.T) {
+func TestMutateOfUnchangedObjectReturnsNoPatch(t *testing.T) {
 	c := newRecorder(&rights{allowed: true})
 	alice := authenticationv1.UserInfo{Username: "alice", Groups: []string{"platform"}}
-	cases := map[string]*request{
-		"its author says who it is": {Operation: admissionv1.Create, Object: raw(workOfAlice), UserInfo: alice},
-		"its author changes it":     {Operation: admissionv1.Update, Object: raw(workChanged), OldObject: raw(workOfAlice), UserInfo: alice},
-		"another leaves it alone":   {Operation: admissionv1.Update, Object: raw(workOfAlice), OldObject: raw(workOfAlice)},
-		"it is a set's":             {Operation: admissionv1.Update, Object: raw(workOfSet), OldObject: raw(workOfSet)},
+	cases := map[string]*reviewRequest{
+		"its author says who it is": {Operation: admissionv1.Create, Object: rawJSON(workOfAlice), UserInfo: alice},
+		"its author changes it":     {Operation: admissionv1.Update, Object: rawJSON(workChanged), OldObject: rawJSON(workOfAlice), UserInfo: alice},
+		"another leaves it alone":   {Operation: admissionv1.Update, Object: rawJSON(workOfAlice), OldObject: rawJSON(workOfAlice)},
+		"it is a set's":             {Operation: admissionv1.Update, Object: rawJSON(workOfSet), OldObject: rawJSON(workOfSet)},
 	}
 	for name, r := range cases {
 		t.Run(name, func(t *testing.T) {
 			r.Resource, r.Namespace = mcmWorks(), "store-1"
-			if patches, err := c.record(t.Context(), r); err != nil || len(patches) != 0 {
+			if patches, err := c.mutate(t.Context(), r); err != nil || len(patches) != 0 {
 				t.Errorf("got %v, %v, want no patch", patches, err)
 			}
 		})
 	}
 }
 
-func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
+func TestWorkForOtherClusterNeedsRightThere(t *testing.T) {
 	const forbidden = `works.mcm.ibm.com is forbidden: User "alice" cannot create resource "works" in API group "mcm.ibm.com" in the namespace "store-2"`
 	cases := map[string]struct {
 		reason string
@@ -312,9 +312,9 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := &request{
+			r := &reviewRequest{
 				Resource: mcmWorks(), Operation: admissionv1.Create, Namespace: "store-1",
-				UserInfo: authenticationv1.UserInfo{Username: "alice"}, Object: raw(tc.object), OldObject: raw(tc.old),
+				UserInfo: authenticationv1.UserInfo{Username: "alice"}, Object: rawJSON(tc.object), OldObject: rawJSON(tc.old),
 			}
 			if tc.user != "" {
 				r.UserInfo.Username = tc.user
@@ -326,10 +326,10 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 				r.Operation = admissionv1.Update
 			}
 			c := newRecorder(&tc.access)
-			_, err := c.record(t.Context(), r)
+			_, err := c.mutate(t.Context(), r)
 			var got *metav1.Status
 			if err != nil {
-				got = statusOf(err)
+				got = newStatus(err)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -348,49 +348,49 @@ func TestAWorkForAnotherNamespacesClusterNeedsTheRightThere(t *testing.T) {
 }
 
 // Of what is recorded now nobody could tell when.
-func TestNobodyIsRecordedWhileTheRegistrationIsNotKnown(t *testing.T) {
+func TestMutateFailsWithoutRegistration(t *testing.T) {
 	c := newRecorder(&rights{allowed: true})
 	c.registration.Set("")
 	for operation, old := range map[admissionv1.Operation]string{admissionv1.Create: "", admissionv1.Update: workOfAlice} {
-		r := &request{
+		r := &reviewRequest{
 			Resource: mcmWorks(), Operation: operation, Namespace: "store-1",
-			UserInfo: authenticationv1.UserInfo{Username: "alice"}, Object: raw(workChanged), OldObject: raw(old),
+			UserInfo: authenticationv1.UserInfo{Username: "alice"}, Object: rawJSON(workChanged), OldObject: rawJSON(old),
 		}
-		if _, err := c.record(t.Context(), r); !errors.Is(err, errUndecided) {
+		if _, err := c.mutate(t.Context(), r); !errors.Is(err, errInternal) {
 			t.Errorf("%s: got %v, want errUndecided", operation, err)
 		}
 		r.UserInfo.Username = self
-		if patches, err := c.record(t.Context(), r); err != nil || len(patches) > 0 {
+		if patches, err := c.mutate(t.Context(), r); err != nil || len(patches) > 0 {
 			t.Errorf("%s by the hub itself: %v, %v", operation, patches, err)
 		}
 	}
 }
 
-func TestWhatCannotBeReadHasNoAuthor(t *testing.T) {
+func TestMutateFailsOnInvalidObject(t *testing.T) {
 	c := newRecorder(&rights{allowed: true})
-	cases := map[string]*request{
+	cases := map[string]*reviewRequest{
 		"no object":        {Resource: mcmWorks(), Operation: admissionv1.Create},
-		"no old object":    {Resource: mcmWorks(), Operation: admissionv1.Update, Object: raw(workOfNone)},
-		"another resource": {Resource: manifestWorks, Operation: admissionv1.Create, Object: raw(workOfNone)},
-		"a deletion":       {Resource: mcmWorks(), Operation: admissionv1.Delete, OldObject: raw(workOfNone)},
-		"annotations":      {Resource: mcmWorks(), Operation: admissionv1.Create, Object: raw(`{"metadata":{"annotations":{"a":1}}}`)},
+		"no old object":    {Resource: mcmWorks(), Operation: admissionv1.Update, Object: rawJSON(workOfNone)},
+		"another resource": {Resource: manifestWorks, Operation: admissionv1.Create, Object: rawJSON(workOfNone)},
+		"a deletion":       {Resource: mcmWorks(), Operation: admissionv1.Delete, OldObject: rawJSON(workOfNone)},
+		"annotations":      {Resource: mcmWorks(), Operation: admissionv1.Create, Object: rawJSON(`{"metadata":{"annotations":{"a":1}}}`)},
 	}
 	for name, r := range cases {
 		t.Run(name, func(t *testing.T) {
-			if _, err := c.record(t.Context(), r); !errors.Is(err, errUndecided) {
+			if _, err := c.mutate(t.Context(), r); !errors.Is(err, errInternal) {
 				t.Errorf("got %v, want errUndecided", err)
 			}
 		})
 	}
 }
 
-func TestThePatchIsInTheAnswer(t *testing.T) {
-	r := &request{
+func TestResponseHasPatch(t *testing.T) {
+	r := &reviewRequest{
 		UID: "1", Resource: mcmWorks(), Operation: admissionv1.Create, Namespace: "store-1",
-		UserInfo: authenticationv1.UserInfo{Username: "bob"}, Object: raw(workForged),
+		UserInfo: authenticationv1.UserInfo{Username: "bob"}, Object: rawJSON(workForged),
 	}
 	body := reviewOf(t, r)
-	answer := post(t, newServer(t, &rights{}), AuthorsPath, "192.0.2.1", bytes.NewReader(body), int64(len(body)))
+	answer := post(t, newServer(t, &rights{}), RequestersPath, "192.0.2.1", bytes.NewReader(body), int64(len(body)))
 	var review admissionv1.AdmissionReview
 	if err := json.Unmarshal(answer.Body.Bytes(), &review); err != nil {
 		t.Fatalf("%d %s: %v", answer.Code, answer.Body, err)
@@ -406,14 +406,14 @@ func TestThePatchIsInTheAnswer(t *testing.T) {
 	}
 }
 
-func TestNoAuthorTakesMoreThanAllReviewsMayHold(t *testing.T) {
+func TestMutateStaysWithinMemoryLimit(t *testing.T) {
 	const head = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","namespace":"store-1","operation":"UPDATE",` +
 		`"resource":{"group":"mcm.ibm.com","version":"v1alpha1","resource":"works"},`
 	for name, body := range map[string][]byte{
-		"a group":         []byte(head + `"userInfo":{"groups":["` + strings.Repeat("a", maxHead-500) + `"]},"object":{"spec":{}},"oldObject":{}}}`),
+		"a group":         []byte(head + `"userInfo":{"groups":["` + strings.Repeat("a", maxHeadBytes-500) + `"]},"object":{"spec":{}},"oldObject":{}}}`),
 		"annotations":     padded(head+`"oldObject":{},"object":{"metadata":{"annotations":{`, `"a":"b",`, `}}}}}`),
 		"old annotations": padded(head+`"object":{},"oldObject":{"metadata":{"annotations":{`, `"a":"b",`, `}}}}}`),
-		"owners":          []byte(head + `"object":{"spec":{}},"oldObject":{"metadata":{"annotations":{"mcm.ibm.com/owners":"` + strings.Repeat("a", maxHead) + `"}}}}}`),
+		"owners":          []byte(head + `"object":{"spec":{}},"oldObject":{"metadata":{"annotations":{"mcm.ibm.com/owners":"` + strings.Repeat("a", maxHeadBytes) + `"}}}}}`),
 		"clusters":        padded(head+`"oldObject":{},"object":{"spec":{"cluster":{"a":[`, `{},`, `]}}}}}`),
 		"a template":      padded(head+`"oldObject":{},"object":{"spec":{"kube":{"a":[`, `{},`, `]}}}}}`),
 	} {
@@ -422,7 +422,7 @@ func TestNoAuthorTakesMoreThanAllReviewsMayHold(t *testing.T) {
 			reader, before, after := bytes.NewReader(body), runtime.MemStats{}, runtime.MemStats{}
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			answer := post(t, s, AuthorsPath, "192.0.2.1", reader, int64(len(body)))
+			answer := post(t, s, RequestersPath, "192.0.2.1", reader, int64(len(body)))
 			runtime.ReadMemStats(&after)
 			if got := int64(after.TotalAlloc - before.TotalAlloc); got > mayTake(body) {
 				t.Errorf("a review of %d bytes took %d, the limit is %d (%d %.100s)", len(body), got, mayTake(body), answer.Code, answer.Body)
@@ -436,7 +436,7 @@ func TestNoAuthorTakesMoreThanAllReviewsMayHold(t *testing.T) {
 
 // Whatever is sent: no panic, nobody but the hub's own account writes another author, and
 // no change of the spec leaves the one who was.
-func FuzzAuthor(f *testing.F) {
+func FuzzMutate(f *testing.F) {
 	review := func(user, operation, before, after string) []byte {
 		if before != "" {
 			before = `"oldObject":` + before + `,`
@@ -464,12 +464,12 @@ func FuzzAuthor(f *testing.F) {
 			return
 		}
 		c := newRecorder(&rights{allowed: true})
-		patches, err := c.record(t.Context(), r)
+		patches, err := c.mutate(t.Context(), r)
 		if err != nil {
 			return
 		}
 		resource := metav1.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
-		keys := authors[resource]
+		keys := recordedResources[resource]
 		got, ok := annotated(r.Object, patches)
 		old, _ := annotated(r.OldObject, nil)
 		if !ok {
@@ -481,7 +481,7 @@ func FuzzAuthor(f *testing.F) {
 			}
 			return
 		}
-		want := kept(old, protected(resource, keys))
+		want := keepAnnotations(old, protectedAnnotations(resource, keys))
 		asks := r.Operation == admissionv1.Create || !bytes.Equal(specOf(r.Object), specOf(r.OldObject))
 		switch owners := want["mcm.ibm.com/owners"]; {
 		case owners != "" && asks:
@@ -493,14 +493,14 @@ func FuzzAuthor(f *testing.F) {
 			}
 			maps.Copy(want, by)
 		}
-		if diff := cmp.Diff(want, kept(got, protected(resource, keys))); diff != "" {
+		if diff := cmp.Diff(want, keepAnnotations(got, protectedAnnotations(resource, keys))); diff != "" {
 			t.Errorf("what is protected (-want +got):\n%s", diff)
 		}
 	})
 }
 
 // specOf reads a spec as any client would.
-func specOf(object raw) json.RawMessage {
+func specOf(object rawJSON) json.RawMessage {
 	var o struct {
 		Spec json.RawMessage `json:"spec"`
 	}
