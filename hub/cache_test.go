@@ -181,7 +181,7 @@ func heap() int64 {
 }
 
 // Anybody who may write in one namespace makes 800 WorkSets of 1 MiB there.
-func TestTheHubDoesNotHoldWhatTenantsWrite(t *testing.T) {
+func TestLiveCacheIsLimited(t *testing.T) {
 	const each = 24 << 10 // of each object, at most
 	for name, blank := range tenants() {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestTheHubDoesNotHoldWhatTenantsWrite(t *testing.T) {
 	}
 }
 
-func TestWhatANamespaceHoldsIsCounted(t *testing.T) {
+func TestCountUsageOfNamespace(t *testing.T) {
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -211,16 +211,16 @@ func TestWhatANamespaceHoldsIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	cached := fake.NewClientBuilder().WithScheme(scheme).WithObjects(small, big, far).Build()
-	got, err := usageOf(t.Context(), cached, works, "shop")
+	got, err := countUsage(t.Context(), cached, works, "shop")
 	if want := (admission.Usage{Objects: 2, Bytes: int64(len(template))}); got != want || err != nil {
 		t.Errorf("the namespace holds %+v, %v, want %+v", got, err, want)
 	}
-	for resource := range lists() {
-		if _, err := usageOf(t.Context(), cached, resource, "shop"); err != nil {
+	for resource := range newUsageLists() {
+		if _, err := countUsage(t.Context(), cached, resource, "shop"); err != nil {
 			t.Errorf("%s: %v", resource.String(), err)
 		}
 	}
-	if _, err := usageOf(t.Context(), cached, metav1.GroupResource{Resource: "pods"}, "shop"); err == nil {
+	if _, err := countUsage(t.Context(), cached, metav1.GroupResource{Resource: "pods"}, "shop"); err == nil {
 		t.Error("pods are counted")
 	}
 }

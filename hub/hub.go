@@ -66,15 +66,15 @@ type hub struct {
 	sync      *resource.Hub
 	hash      string
 	works     *hubwork.Works
-	register  *registration.Registration
+	registration  *registration.Registration
 	pods      *pod.Controller
 	nodes     *provider.Provider
 	// daemonSets are those of the hub that virtual nodes have to reckon with.
 	daemonSets *placement.DaemonSets
 	tunnel     *tunnel.Server
 	ready      readiness
-	// authors is the registration of the webhook that records who asks for views and actions.
-	authors *requester.Registration
+	// requesters is the registration of the webhook that records who asks for views and actions.
+	requesters *requester.Registration
 	// memory, shared and writes are what clusters may cost, each and together.
 	memory *quota.Memory
 	shared *quota.Memory
@@ -85,22 +85,22 @@ type hub struct {
 	logLimiter ratelimit.LogLimiter
 }
 
-// garbage is how much the heap may grow between two collections, in percent
+// gcPercent is how much the heap may grow between two collections, in percent
 // of what lives; Go's default is 100. Nearly all of a hub's memory is
 // connections at rest, of which little becomes garbage: collecting twice as
 // often takes a third off the memory of each cluster.
-const garbage = 50
+const gcPercent = 50
 
 // Run runs a hub until ctx ends or a part fails. It sets the process's pace of
 // garbage collection, unless GOGC does.
 func Run(ctx context.Context, opts Options) error {
 	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(garbage)
+		debug.SetGCPercent(gcPercent)
 	}
-	h := &hub{opts: opts, sync: resource.NewHub(), authors: &requester.Registration{}}
+	h := &hub{opts: opts, sync: resource.NewHub(), requesters: &requester.Registration{}}
 	for _, step := range []func(context.Context) error{
-		h.addBudgets, h.addClients, h.install, h.readHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
-		h.addRegistration, h.addTunnel, h.addMCM, h.addShared, h.addLive, h.addAdmission, h.publish,
+		h.addBudgets, h.addClients, h.install, h.resolveHubHash, h.addManager, h.addAuthority, h.addWorks, h.addPods, h.addNodes,
+		h.addRegistration, h.addTunnel, h.addMCM, h.addSharing, h.addLive, h.addAdmission, h.startPublishing,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -148,7 +148,7 @@ func (h *hub) addManager(context.Context) error {
 			// The hub's memory does not follow what others keep in it.
 			DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}},
 		}},
-		Metrics:                 metricsserver.Options{BindAddress: h.opts.Config.Listen.Metrics, ExtraHandlers: h.health()},
+		Metrics:                 metricsserver.Options{BindAddress: h.opts.Config.Listen.Metrics, ExtraHandlers: h.healthHandlers()},
 		GracefulShutdownTimeout: shutdownTimeout(h.opts.Config.DrainGrace),
 	})
 	if err != nil {
@@ -205,7 +205,7 @@ func (h *hub) addAuthority(ctx context.Context) error {
 
 func (h *hub) addRegistration(context.Context) error {
 	var err error
-	h.register, err = registration.New(registration.Config{
+	h.registration, err = registration.New(registration.Config{
 		Client:    h.mgr.GetClient(),
 		Live:      h.mgr.GetAPIReader(),
 		Events:    h.mgr.GetEventRecorder("spokelet-hub"),
@@ -225,5 +225,5 @@ func (h *hub) addRegistration(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.register.SetupWithManager(h.mgr)
+	return h.registration.SetupWithManager(h.mgr)
 }

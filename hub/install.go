@@ -27,8 +27,8 @@ const (
 	// fieldManager owns what the hub writes of the objects of its chart.
 	fieldManager = "spokelet-hub"
 
-	// joinPage is the ConfigMap that says how to join this hub.
-	joinPage = "spokelet-hub"
+	// joinConfigMap is the ConfigMap that says how to join this hub.
+	joinConfigMap = "spokelet-hub"
 
 	// liveAPIService is the name of the APIService of the live API.
 	liveAPIService = "v1alpha1.live.spokelet.io"
@@ -36,12 +36,12 @@ const (
 
 // Keys of the page that says how to join; "kubectl spokelet join" reads it.
 const (
-	pageHubID       = "hubID"
-	pageAddress     = "address"
-	pageFingerprint = "caFingerprint"
-	pageBundle      = "caBundle"
-	// pageHash is written once, for good: anchors in the spokes bear it.
-	pageHash = "hubHash"
+	keyHubID       = "hubID"
+	keyAddress     = "address"
+	keyFingerprint = "caFingerprint"
+	keyBundle      = "caBundle"
+	// keyHubHash is written once, for good: anchors in the spokes bear it.
+	keyHubHash = "hubHash"
 )
 
 // install brings the definitions and the admission policy up to date, before
@@ -62,7 +62,7 @@ func (h *hub) installPolicy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("hub client: %w", err)
 	}
-	objects, err := registration.AdmissionPolicy(h.user())
+	objects, err := registration.AdmissionPolicy(h.userName())
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func (h *hub) installPolicy(ctx context.Context) error {
 	return h.installTolerations(ctx, writer)
 }
 
-// user is the name of the hub's own account.
-func (h *hub) user() string {
+// userName is the name of the hub's own account.
+func (h *hub) userName() string {
 	return "system:serviceaccount:" + h.opts.Config.Namespace + ":" + h.opts.Config.ServiceAccount
 }
 
@@ -115,17 +115,17 @@ func apply(ctx context.Context, writer client.Client, obj client.Object) error {
 	return nil
 }
 
-// publish tells people how to join, and the API server and the agents whom to
+// startPublishing tells people how to join, and the API server and the agents whom to
 // trust, now and after each change of the CA.
-func (h *hub) publish(ctx context.Context) error {
-	if err := h.publishOnce(ctx); err != nil {
+func (h *hub) startPublishing(ctx context.Context) error {
+	if err := h.publishAll(ctx); err != nil {
 		return err
 	}
 	h.authority.OnChange(func() {
 		// The callback must not block; the hub outlives the write.
 		go func() {
 			h.tunnel.Trust(h.authority.Bundle())
-			if err := h.publishOnce(ctx); err != nil {
+			if err := h.publishAll(ctx); err != nil {
 				h.opts.Logger.Error(err, "CA was replaced and could not be published")
 			}
 		}()
@@ -133,34 +133,34 @@ func (h *hub) publish(ctx context.Context) error {
 	return nil
 }
 
-func (h *hub) publishOnce(ctx context.Context) error {
-	if err := h.publishPage(ctx); err != nil {
+func (h *hub) publishAll(ctx context.Context) error {
+	if err := h.applyJoinConfigMap(ctx); err != nil {
 		return err
 	}
-	if err := h.publishBundle(ctx); err != nil {
+	if err := h.patchAPIService(ctx); err != nil {
 		return err
 	}
 	return h.publishWebhooks(ctx)
 }
 
-func (h *hub) publishPage(ctx context.Context) error {
-	page := applycorev1.ConfigMap(joinPage, h.opts.Config.Namespace).WithData(map[string]string{
-		pageHubID:       h.authority.HubID(),
-		pageAddress:     h.opts.Config.PublicAddress,
-		pageFingerprint: h.authority.Fingerprint(),
-		pageBundle:      string(h.authority.Bundle()),
-		pageHash:        h.hash,
+func (h *hub) applyJoinConfigMap(ctx context.Context) error {
+	page := applycorev1.ConfigMap(joinConfigMap, h.opts.Config.Namespace).WithData(map[string]string{
+		keyHubID:       h.authority.HubID(),
+		keyAddress:     h.opts.Config.PublicAddress,
+		keyFingerprint: h.authority.Fingerprint(),
+		keyBundle:      string(h.authority.Bundle()),
+		keyHubHash:        h.hash,
 	})
 	_, err := h.kube.CoreV1().ConfigMaps(h.opts.Config.Namespace).Apply(ctx, page, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {
-		return fmt.Errorf("configmap %s: cannot apply: %w", joinPage, err)
+		return fmt.Errorf("configmap %s: cannot apply: %w", joinConfigMap, err)
 	}
 	return nil
 }
 
-// publishBundle puts the CA into the APIService that the chart made. Where
+// patchAPIService puts the CA into the APIService that the chart made. Where
 // there is none, as without the chart, nobody reaches the live API.
-func (h *hub) publishBundle(ctx context.Context) error {
+func (h *hub) patchAPIService(ctx context.Context) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"caBundle": h.authority.Bundle()}})
 	if err != nil {
 		return fmt.Errorf("apiservice %s: %w", liveAPIService, err)

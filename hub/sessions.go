@@ -58,11 +58,11 @@ func (s liveSession) Info() live.SessionInfo {
 	}
 }
 
-// links is provider.Links. The tunnel is made after the nodes, and asked only
+// linkSource is provider.Links. The tunnel is made after the nodes, and asked only
 // once both run.
-type links struct{ h *hub }
+type linkSource struct{ h *hub }
 
-func (l links) Subscribe(f func(provider.Link)) (cancel func()) {
+func (l linkSource) Subscribe(f func(provider.Link)) (cancel func()) {
 	return provider.LinksOf(l.h.tunnel.Sessions()).Subscribe(f)
 }
 
@@ -80,14 +80,14 @@ func (r nodeRemover) Remove(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// nodeDoor is kubelet.Door.
-func (h *hub) nodeDoor(ctx context.Context, node string) (http.RoundTripper, error) {
+// nodeTransport is kubelet.Door.
+func (h *hub) nodeTransport(ctx context.Context, node string) (http.RoundTripper, error) {
 	cluster, _ := wire.ParseNodeName(node)
 	session, err := h.tunnel.Sessions().Get(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	return splitSession{session, h.nodes.SplitLabel(cluster)}, nil
+	return labelingSession{session, h.nodes.SplitLabel(cluster)}, nil
 }
 
 // nodeSession is what kubelet endpoints need of a session: answers and raw streams.
@@ -96,14 +96,14 @@ type nodeSession interface {
 	kubelet.Dialer
 }
 
-// splitSession tells the door "node" by which label the hub shows the cluster.
-type splitSession struct {
+// labelingSession tells the door "node" by which label the hub shows the cluster.
+type labelingSession struct {
 	nodeSession
 	label string
 }
 
 // RoundTrip sends a request with the label.
-func (s splitSession) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s labelingSession) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.label != "" && r.URL.Host == tunnel.DoorNode {
 		r = r.Clone(r.Context())
 		r.Header.Set(wire.SplitLabelHeader, s.label)
@@ -111,17 +111,17 @@ func (s splitSession) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.nodeSession.RoundTrip(r)
 }
 
-// followSessions tells registration of sessions and runs Sync over each, until
+// watchSessions tells registration of sessions and runs Sync over each, until
 // ctx ends and every stream has.
-func (h *hub) followSessions(ctx context.Context) error {
+func (h *hub) watchSessions(ctx context.Context) error {
 	var streams sync.WaitGroup
 	cancel := h.tunnel.Sessions().Subscribe(func(e tunnel.Event) {
 		if e.Session == nil {
-			h.register.SessionChanged(e.Cluster, nil)
+			h.registration.SessionChanged(e.Cluster, nil)
 			return
 		}
 		who := e.Session.Cluster()
-		h.register.SessionChanged(e.Cluster, &who)
+		h.registration.SessionChanged(e.Cluster, &who)
 	})
 	cancelSync := h.tunnel.Sessions().SubscribeExecutor(func(e tunnel.Event) {
 		if e.Session != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/spokelet/spokelet/hub/sharing"
 )
 
-// addShared shares objects of custom resources with clusters.
-func (h *hub) addShared(context.Context) error {
+// addSharing shares objects of custom resources with clusters.
+func (h *hub) addSharing(context.Context) error {
 	controller, err := sharing.New(sharing.Config{
 		Sync:      h.sync,
 		Client:    h.mgr.GetClient(),
 		Live:      h.mgr.GetAPIReader(),
 		Dynamic:   h.dyn,
 		Informers: h.mgr.GetCache(),
-		Sessions:  connections{h.tunnel.Sessions()},
+		Sessions:  sessionSource{h.tunnel.Sessions()},
 		Memory:    h.shared,
 		Writes:    h.writes,
 		Events:    h.mgr.GetEventRecorder("spokelet-hub"),

@@ -31,11 +31,11 @@ import (
 	"github.com/spokelet/spokelet/hub/requester"
 )
 
-// webhooks and authors are the names of the chart's ValidatingWebhookConfiguration and
+// validatingWebhooks and authors are the names of the chart's ValidatingWebhookConfiguration and
 // MutatingWebhookConfiguration.
 const (
-	webhooks = "spokelet-manifestworks"
-	authors  = "spokelet-authors"
+	validatingWebhooks = "spokelet-manifestworks"
+	mutatingWebhooks  = "spokelet-authors"
 )
 
 // publishPause is how long to wait before the bundle is published again that could not be.
@@ -58,11 +58,11 @@ func (h *hub) addAdmission(ctx context.Context) error {
 	server, err := admission.New(admission.Config{
 		Listener:     listener,
 		Certificate:  certificate.GetCertificate,
-		Self:         h.user(),
-		Registration: h.authors,
+		Self:         h.userName(),
+		Registration: h.requesters,
 		Access:       h.kube.AuthorizationV1().SubjectAccessReviews(),
-		Clusters:     admission.ClustersFunc(h.foreign),
-		Stored:       admission.StoredFunc(h.usage),
+		Clusters:     admission.ClustersFunc(h.isForeign),
+		Stored:       admission.StoredFunc(h.namespaceUsage),
 		Limits: admission.Limits{
 			Spec:      h.opts.Config.MCM.SpecLimit,
 			Namespace: admission.Usage{Objects: h.opts.Config.MCM.NamespaceObjects, Bytes: h.opts.Config.MCM.NamespaceBytes.Value()},
@@ -75,24 +75,24 @@ func (h *hub) addAdmission(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	return errors.Join(h.mgr.Add(server), h.followAuthors(ctx))
+	return errors.Join(h.mgr.Add(server), h.watchRegistration(ctx))
 }
 
-// followAuthors follows the registration of the webhook that records authors. One that is
+// watchRegistration follows the registration of the webhook that records authors. One that is
 // made anew, as after an outage in which somebody deleted it, does not have the bundle yet.
-func (h *hub) followAuthors(ctx context.Context) error {
-	follower := requester.NewFollower(h.kube, authors, h.authors, h.opts.Logger.WithName("authors"))
+func (h *hub) watchRegistration(ctx context.Context) error {
+	follower := requester.NewFollower(h.kube, mutatingWebhooks, h.requesters, h.opts.Logger.WithName("authors"))
 	if err := follower.Read(ctx); err != nil {
 		return err
 	}
-	h.publishAnew(ctx, h.publishWebhooks)
+	h.publishToNewRegistrations(ctx, h.publishWebhooks)
 	return h.mgr.Add(follower)
 }
 
-// publishAnew publishes whenever there is a registration of another UID.
-func (h *hub) publishAnew(ctx context.Context, publish func(context.Context) error) {
-	h.authors.Subscribe(func() {
-		if h.authors.UID() == "" {
+// publishToNewRegistrations publishes whenever there is a registration of another UID.
+func (h *hub) publishToNewRegistrations(ctx context.Context, publish func(context.Context) error) {
+	h.requesters.Subscribe(func() {
+		if h.requesters.UID() == "" {
 			return
 		}
 		// What subscribes must not block; the hub outlives the write.
@@ -108,8 +108,8 @@ func (h *hub) publishAnew(ctx context.Context, publish func(context.Context) err
 	})
 }
 
-// foreign tells whether the cluster of a namespace is another controller's.
-func (h *hub) foreign(ctx context.Context, namespace string) (bool, error) {
+// isForeign tells whether the cluster of a namespace is another controller's.
+func (h *hub) isForeign(ctx context.Context, namespace string) (bool, error) {
 	record := &clusterv1.ManagedCluster{}
 	err := h.mgr.GetClient().Get(ctx, client.ObjectKey{Name: namespace}, record)
 	if apierrors.IsNotFound(err) {
@@ -121,8 +121,8 @@ func (h *hub) foreign(ctx context.Context, namespace string) (bool, error) {
 	return !managedcluster.Managed(record), nil
 }
 
-// lists are those of the views and actions that namespaces hold.
-func lists() map[metav1.GroupResource]client.ObjectList {
+// newUsageLists are those of the views and actions that namespaces hold.
+func newUsageLists() map[metav1.GroupResource]client.ObjectList {
 	return map[metav1.GroupResource]client.ObjectList{
 		{Group: mcmv1alpha1.GroupVersion.Group, Resource: "works"}:                   &mcmv1alpha1.WorkList{},
 		{Group: mcmv1alpha1.GroupVersion.Group, Resource: "worksets"}:                &mcmv1alpha1.WorkSetList{},
@@ -132,13 +132,13 @@ func lists() map[metav1.GroupResource]client.ObjectList {
 	}
 }
 
-// usage is what a namespace holds of views or actions, as the cache has it.
-func (h *hub) usage(ctx context.Context, resource metav1.GroupResource, namespace string) (admission.Usage, error) {
-	return usageOf(ctx, h.mgr.GetClient(), resource, namespace)
+// namespaceUsage is what a namespace holds of views or actions, as the cache has it.
+func (h *hub) namespaceUsage(ctx context.Context, resource metav1.GroupResource, namespace string) (admission.Usage, error) {
+	return countUsage(ctx, h.mgr.GetClient(), resource, namespace)
 }
 
-func usageOf(ctx context.Context, cached client.Reader, resource metav1.GroupResource, namespace string) (admission.Usage, error) {
-	list := lists()[resource]
+func countUsage(ctx context.Context, cached client.Reader, resource metav1.GroupResource, namespace string) (admission.Usage, error) {
+	list := newUsageLists()[resource]
 	if list == nil {
 		return admission.Usage{}, fmt.Errorf("%s are none of views and actions", resource.String())
 	}
@@ -164,14 +164,14 @@ func (h *hub) publishWebhooks(ctx context.Context) error {
 	}
 	registrations, bundle := h.kube.AdmissionregistrationV1(), h.authority.Bundle()
 	return errors.Join(
-		h.registered("validatingwebhookconfiguration", webhooks, trustWebhooks(ctx, registrations.ValidatingWebhookConfigurations(), bundle)),
-		h.registered("mutatingwebhookconfiguration", authors, trustAuthors(ctx, registrations.MutatingWebhookConfigurations(), bundle)),
+		h.wrapPublishError("validatingwebhookconfiguration", validatingWebhooks, patchValidatingWebhooks(ctx, registrations.ValidatingWebhookConfigurations(), bundle)),
+		h.wrapPublishError("mutatingwebhookconfiguration", mutatingWebhooks, patchMutatingWebhooks(ctx, registrations.MutatingWebhookConfigurations(), bundle)),
 	)
 }
 
-// registered names the registration in the error of publishing to it. One that is missing
+// wrapPublishError names the registration in the error of publishing to it. One that is missing
 // is none.
-func (h *hub) registered(kind, name string, err error) error {
+func (h *hub) wrapPublishError(kind, name string, err error) error {
 	if apierrors.IsNotFound(err) {
 		h.opts.Logger.Info("webhooks are not registered", "kind", kind, "name", name)
 		return nil
@@ -182,10 +182,10 @@ func (h *hub) registered(kind, name string, err error) error {
 	return nil
 }
 
-// trustWebhooks patches the bundle alone, by the webhooks' names: the rest is
+// patchValidatingWebhooks patches the bundle alone, by the webhooks' names: the rest is
 // the chart's, which in turn does not declare the bundle.
-func trustWebhooks(ctx context.Context, client typedadmissionregistrationv1.ValidatingWebhookConfigurationInterface, bundle []byte) error {
-	registration, err := client.Get(ctx, webhooks, metav1.GetOptions{})
+func patchValidatingWebhooks(ctx context.Context, client typedadmissionregistrationv1.ValidatingWebhookConfigurationInterface, bundle []byte) error {
+	registration, err := client.Get(ctx, validatingWebhooks, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot get: %w", err)
 	}
@@ -193,12 +193,12 @@ func trustWebhooks(ctx context.Context, client typedadmissionregistrationv1.Vali
 	for i := range registration.Webhooks {
 		names = append(names, registration.Webhooks[i].Name)
 	}
-	return patchBundle(ctx, client.Patch, webhooks, names, bundle)
+	return patchBundle(ctx, client.Patch, validatingWebhooks, names, bundle)
 }
 
-// trustAuthors does the same for the webhook that records authors.
-func trustAuthors(ctx context.Context, client typedadmissionregistrationv1.MutatingWebhookConfigurationInterface, bundle []byte) error {
-	registration, err := client.Get(ctx, authors, metav1.GetOptions{})
+// patchMutatingWebhooks does the same for the webhook that records authors.
+func patchMutatingWebhooks(ctx context.Context, client typedadmissionregistrationv1.MutatingWebhookConfigurationInterface, bundle []byte) error {
+	registration, err := client.Get(ctx, mutatingWebhooks, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot get: %w", err)
 	}
@@ -206,7 +206,7 @@ func trustAuthors(ctx context.Context, client typedadmissionregistrationv1.Mutat
 	for i := range registration.Webhooks {
 		names = append(names, registration.Webhooks[i].Name)
 	}
-	return patchBundle(ctx, client.Patch, authors, names, bundle)
+	return patchBundle(ctx, client.Patch, mutatingWebhooks, names, bundle)
 }
 
 // patchFunc is the method Patch of a typed client.

@@ -23,11 +23,11 @@ import (
 	"github.com/spokelet/spokelet/hub/requester"
 )
 
-func TestTheBundleOfTheWebhooksIsAllThatTheHubWrites(t *testing.T) {
+func TestPatchValidatingWebhooksSetsBundleOnly(t *testing.T) {
 	of := func(bundle string) *admissionregistrationv1.ValidatingWebhookConfiguration {
 		path := "/x"
 		service := &admissionregistrationv1.ServiceReference{Namespace: "spokelet-system", Name: "spokelet-hub", Path: &path}
-		c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhooks}}
+		c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: validatingWebhooks}}
 		for _, name := range []string{"a.spokelet.io", "b.spokelet.io"} {
 			c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
 				Name: name, ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: service, CABundle: []byte(bundle)},
@@ -36,10 +36,10 @@ func TestTheBundleOfTheWebhooksIsAllThatTheHubWrites(t *testing.T) {
 		return c
 	}
 	client := fake.NewSimpleClientset(of("old")).AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	if err := trustWebhooks(t.Context(), client, []byte("new")); err != nil {
+	if err := patchValidatingWebhooks(t.Context(), client, []byte("new")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := client.Get(t.Context(), webhooks, metav1.GetOptions{})
+	got, err := client.Get(t.Context(), validatingWebhooks, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,12 +49,12 @@ func TestTheBundleOfTheWebhooksIsAllThatTheHubWrites(t *testing.T) {
 	}
 }
 
-func TestTheBundleOfTheAuthorsWebhookIsAllThatTheHubWritesOfIt(t *testing.T) {
+func TestPatchMutatingWebhooksSetsBundleOnly(t *testing.T) {
 	of := func(bundle string) *admissionregistrationv1.MutatingWebhookConfiguration {
 		path := "/x"
 		service := &admissionregistrationv1.ServiceReference{Namespace: "spokelet-system", Name: "spokelet-hub", Path: &path}
 		return &admissionregistrationv1.MutatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: authors},
+			ObjectMeta: metav1.ObjectMeta{Name: mutatingWebhooks},
 			Webhooks: []admissionregistrationv1.MutatingWebhook{{
 				Name: "authors.spokelet.io", ReinvocationPolicy: new(admissionregistrationv1.IfNeededReinvocationPolicy),
 				ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: service, CABundle: []byte(bundle)},
@@ -62,10 +62,10 @@ func TestTheBundleOfTheAuthorsWebhookIsAllThatTheHubWritesOfIt(t *testing.T) {
 		}
 	}
 	client := fake.NewSimpleClientset(of("old")).AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if err := trustAuthors(t.Context(), client, []byte("new")); err != nil {
+	if err := patchMutatingWebhooks(t.Context(), client, []byte("new")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := client.Get(t.Context(), authors, metav1.GetOptions{})
+	got, err := client.Get(t.Context(), mutatingWebhooks, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +75,11 @@ func TestTheBundleOfTheAuthorsWebhookIsAllThatTheHubWritesOfIt(t *testing.T) {
 	}
 }
 
-func TestAHubWithoutRegistrationSaysSo(t *testing.T) {
+func TestMissingWebhookRegistrationIsLogged(t *testing.T) {
 	registrations := fake.NewSimpleClientset().AdmissionregistrationV1()
 	for kind, err := range map[string]error{
-		"validating": trustWebhooks(t.Context(), registrations.ValidatingWebhookConfigurations(), []byte("new")),
-		"mutating":   trustAuthors(t.Context(), registrations.MutatingWebhookConfigurations(), []byte("new")),
+		"validating": patchValidatingWebhooks(t.Context(), registrations.ValidatingWebhookConfigurations(), []byte("new")),
+		"mutating":   patchMutatingWebhooks(t.Context(), registrations.MutatingWebhookConfigurations(), []byte("new")),
 	} {
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("%s: got %v, want not found, which publishing tells from a fault", kind, err)
@@ -87,8 +87,8 @@ func TestAHubWithoutRegistrationSaysSo(t *testing.T) {
 	}
 }
 
-func TestAMissingRegistrationIsNoFault(t *testing.T) {
-	missing := fmt.Errorf("cannot get: %w", apierrors.NewNotFound(schema.GroupResource{}, authors))
+func TestMissingWebhookRegistrationIsNoError(t *testing.T) {
+	missing := fmt.Errorf("cannot get: %w", apierrors.NewNotFound(schema.GroupResource{}, mutatingWebhooks))
 	cases := map[string]struct {
 		reason string
 		err    error
@@ -101,7 +101,7 @@ func TestAMissingRegistrationIsNoFault(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if err := (&hub{}).registered("mutatingwebhookconfiguration", authors, tc.err); err != nil {
+			if err := (&hub{}).wrapPublishError("mutatingwebhookconfiguration", mutatingWebhooks, tc.err); err != nil {
 				got = err.Error()
 			}
 			if got != tc.want {
@@ -113,28 +113,28 @@ func TestAMissingRegistrationIsNoFault(t *testing.T) {
 
 // Without the bundle an API server does not reach the webhook, and nothing is written that
 // it is to be asked about.
-func TestTheBundleIsPublishedToARegistrationThatIsMadeAnew(t *testing.T) {
+func TestBundleIsPublishedToNewRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, published := &hub{authors: &requester.Registration{}}, 0
-		h.publishAnew(t.Context(), func(context.Context) error {
+		h, published := &hub{requesters: &requester.Registration{}}, 0
+		h.publishToNewRegistrations(t.Context(), func(context.Context) error {
 			if published++; published == 1 {
 				return errors.New("boom")
 			}
 			return nil
 		})
-		h.authors.Set("a")
+		h.requesters.Set("a")
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if published != 2 {
 			t.Errorf("published %d times, want once and once more, as it failed", published)
 		}
-		h.authors.Set("")
+		h.requesters.Set("")
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if published != 2 {
 			t.Error("published without a registration")
 		}
-		h.authors.Set("b")
+		h.requesters.Set("b")
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if published != 3 {
@@ -143,7 +143,7 @@ func TestTheBundleIsPublishedToARegistrationThatIsMadeAnew(t *testing.T) {
 	})
 }
 
-func TestTheCacheHoldsNoSecondCopyOfAWork(t *testing.T) {
+func TestStripCopiesRemovesLastApplied(t *testing.T) {
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{
 		Name: "w", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 		Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "kept": "x"},

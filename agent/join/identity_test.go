@@ -24,7 +24,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
-func TestOpen(t *testing.T) {
+func TestOpenLoadsOrCreatesSecret(t *testing.T) {
 	t.Run("Replicas that start together agree on one key", func(t *testing.T) {
 		clients := fake.NewSimpleClientset()
 		var group sync.WaitGroup
@@ -288,7 +288,7 @@ func TestAKeyWithoutACertificateIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestStartFollowsTheSecret(t *testing.T) {
+func TestStartWatchesSecret(t *testing.T) {
 	clients := fake.NewSimpleClientset()
 	follower := open(t, clients)
 	stream := watch.NewFake()

@@ -31,14 +31,14 @@ func addColumns(obj *unstructured.Unstructured) error {
 
 func columns() []any {
 	return []any{
-		condition("Applied", "Whether all manifests were applied"),
-		condition("Available", "Whether all resources exist in the spoke"),
-		condition("Complete", "Whether the work is finished, if a rule asks for it"),
+		conditionColumn("Applied", "Whether all manifests were applied"),
+		conditionColumn("Available", "Whether all resources exist in the spoke"),
+		conditionColumn("Complete", "Whether the work is finished, if a rule asks for it"),
 		map[string]any{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 	}
 }
 
-func condition(name, description string) map[string]any {
+func conditionColumn(name, description string) map[string]any {
 	return map[string]any{
 		"name": name, "type": "string", "description": description,
 		"jsonPath": `.status.conditions[?(@.type=="` + name + `")].status`,

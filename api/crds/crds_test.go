@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestDefinitionsOfOCMAreTheFilesOfTheModule(t *testing.T) {
+func TestOCMDefinitionsEqualModuleFiles(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "open-cluster-management.io/api").Output()
 	if err != nil {
 		t.Fatalf("find the module: %v", err)
@@ -48,7 +48,7 @@ func TestDefinitionsOfOCMAreTheFilesOfTheModule(t *testing.T) {
 	}
 }
 
-func TestSetsHoldTheirDefinitions(t *testing.T) {
+func TestSetsDecode(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		set    Set
@@ -89,7 +89,7 @@ func TestSetsHoldTheirDefinitions(t *testing.T) {
 }
 
 // The Work API's schema, where a difference would break its clients.
-func TestWorkHasTheSchemaOfTheWorkAPI(t *testing.T) {
+func TestWorkSchemaEqualsWorkAPI(t *testing.T) {
 	objects, err := Set{"multicluster/multicluster.x-k8s.io_works.yaml", "multicluster/multicluster.x-k8s.io_appliedworks.yaml"}.Objects()
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestWorkHasTheSchemaOfTheWorkAPI(t *testing.T) {
 	}
 }
 
-func TestManifestWorksHaveColumns(t *testing.T) {
+func TestManifestWorkHasPrinterColumns(t *testing.T) {
 	objects, err := Set{manifestWorks}.Objects()
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestManifestWorksHaveColumns(t *testing.T) {
 	}
 }
 
-func TestADefinitionIsOursWhileItsVersionsAre(t *testing.T) {
+func TestIsOursFollowsOwnerOfVersions(t *testing.T) {
 	tests := map[string]struct {
 		reason    string
 		manager   string
@@ -198,7 +198,7 @@ func TestADefinitionIsOursWhileItsVersionsAre(t *testing.T) {
 			obj.SetManagedFields([]metav1.ManagedFieldsEntry{{
 				Manager: tc.manager, Operation: tc.operation, FieldsV1: metav1.NewFieldsV1(tc.fields),
 			}})
-			if got := ours(obj); got != tc.want {
+			if got := isOurs(obj); got != tc.want {
 				t.Errorf("ours() = %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})
@@ -206,7 +206,7 @@ func TestADefinitionIsOursWhileItsVersionsAre(t *testing.T) {
 }
 
 // The original was published again as v1beta1 with the same types.
-func TestMCMIsServedInTwoVersionsOfOneSchema(t *testing.T) {
+func TestMCMVersionsShareSchema(t *testing.T) {
 	objects, err := Set{"mcm/mcm.ibm.com_works.yaml", "mcm/mcm.ibm.com_worksets.yaml", "mcm/mcm.ibm.com_resourceviews.yaml"}.Objects()
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestMCMIsServedInTwoVersionsOfOneSchema(t *testing.T) {
 	}
 }
 
-func TestQuotasOfSharedResourcesAreValidated(t *testing.T) {
+func TestSharedResourceQuotaIsValidated(t *testing.T) {
 	const spec = "{group: example.com, resource: widgets, clusterSelector: {}, quota: %s}"
 	for name, tc := range map[string]struct {
 		reason, quota, want string

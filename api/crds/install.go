@@ -23,7 +23,7 @@ import (
 // FieldManager owns the definitions that Install wrote.
 const FieldManager = "spokelet"
 
-func definitions() schema.GroupVersionResource {
+func crdResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
@@ -42,7 +42,7 @@ func Install(ctx context.Context, client dynamic.Interface, set Set) error {
 // InstallObjects does what Install does with definitions that are in no set.
 func InstallObjects(ctx context.Context, client dynamic.Interface, objects []*unstructured.Unstructured) error {
 	for _, obj := range objects {
-		if err := install(ctx, client.Resource(definitions()), obj); err != nil {
+		if err := install(ctx, client.Resource(crdResource()), obj); err != nil {
 			return fmt.Errorf("definition %s: %w", obj.GetName(), err)
 		}
 	}
@@ -57,7 +57,7 @@ func Remove(ctx context.Context, client dynamic.Interface, set Set) error {
 		return err
 	}
 	for _, obj := range objects {
-		if err := remove(ctx, client.Resource(definitions()), obj.GetName()); err != nil {
+		if err := remove(ctx, client.Resource(crdResource()), obj.GetName()); err != nil {
 			return fmt.Errorf("definition %s: %w", obj.GetName(), err)
 		}
 	}
@@ -72,7 +72,7 @@ func remove(ctx context.Context, client dynamic.ResourceInterface, name string) 
 	if err != nil {
 		return fmt.Errorf("get: %w", err)
 	}
-	if !ours(live) {
+	if !isOurs(live) {
 		return nil
 	}
 	uid := live.GetUID()
@@ -88,18 +88,18 @@ func install(ctx context.Context, client dynamic.ResourceInterface, obj *unstruc
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get: %w", err)
 	}
-	if err != nil || ours(live) {
+	if err != nil || isOurs(live) {
 		live, err = client.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 		if err != nil {
 			return fmt.Errorf("apply: %w", err)
 		}
 	}
-	return established(ctx, client, live)
+	return waitEstablished(ctx, client, live)
 }
 
-// ours tells whether Install wrote the versions that the definition has. They
+// isOurs tells whether Install wrote the versions that the definition has. They
 // are one field: who changes any of them owns all.
-func ours(obj *unstructured.Unstructured) bool {
+func isOurs(obj *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(obj.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && hasVersions(e.FieldsV1)
 	})
@@ -119,8 +119,8 @@ func hasVersions(set *metav1.FieldsV1) bool {
 	return found
 }
 
-// established waits on a watch from the version in hand.
-func established(ctx context.Context, client dynamic.ResourceInterface, obj *unstructured.Unstructured) error {
+// waitEstablished waits on a watch from the version in hand.
+func waitEstablished(ctx context.Context, client dynamic.ResourceInterface, obj *unstructured.Unstructured) error {
 	if isEstablished(obj) {
 		return nil
 	}

@@ -66,7 +66,7 @@ func (h liveHub) create(t *testing.T, c validationCase) *unstructured.Unstructur
 	return created
 }
 
-func TestAnAPIServerValidatesObjects(t *testing.T) {
+func TestLiveValidationOfObjects(t *testing.T) {
 	hub := newLiveHub(t)
 	for name, tc := range validationCases() {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestAnAPIServerValidatesObjects(t *testing.T) {
 	}
 }
 
-func TestWorksKeepWhatTheirSchemaDoesNotName(t *testing.T) {
+func TestLiveWorksPreserveUnknownFields(t *testing.T) {
 	hub := newLiveHub(t)
 	made := hub.create(t, validationCase{kind: "mcm.ibm.com/v1beta1 Work", spec: `{
 		cluster: {name: a}, type: Resource, scope: {resourceType: pods, labelSelector: {app: nginx, tier: ""}},
@@ -118,7 +118,7 @@ func alpha(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-func TestAStatusOfAWorkIsNotValidated(t *testing.T) {
+func TestLiveWorkStatusIsNotValidated(t *testing.T) {
 	hub := newLiveHub(t)
 	made := hub.create(t, validationCase{spec: "{cluster: {name: a}, type: Resource, scope: {resourceType: pods}}"})
 	if err := unstructured.SetNestedField(made.Object, "completed", "status", "type"); err != nil {
@@ -137,7 +137,7 @@ func TestAStatusOfAWorkIsNotValidated(t *testing.T) {
 	}
 }
 
-func TestAnUpdateOfAWorkIsValidated(t *testing.T) {
+func TestLiveWorkUpdateIsValidated(t *testing.T) {
 	hub := newLiveHub(t)
 	made := hub.create(t, validationCase{spec: "{cluster: {name: a}, type: Resource, scope: {resourceType: pods}}"})
 	unstructured.RemoveNestedField(made.Object, "spec", "scope")
@@ -145,7 +145,7 @@ func TestAnUpdateOfAWorkIsValidated(t *testing.T) {
 	validationCase{reason: "as when it is made", want: "spec.scope.resourceType is required"}.check(t, err)
 }
 
-func TestWorksAreSelectedByTheirType(t *testing.T) {
+func TestLiveWorksAreSelectableByType(t *testing.T) {
 	hub := newLiveHub(t)
 	hub.create(t, validationCase{name: "looks", spec: "{cluster: {name: a}, type: Resource, scope: {resourceType: pods}}"})
 	hub.create(t, validationCase{name: "changes", spec: "{cluster: {name: a}, type: Action, kube: {}}"})

@@ -31,7 +31,7 @@ import (
 )
 
 // The API server's own checks, which also bound what a rule may cost.
-func TestAnAPIServerTakesTheDefinitions(t *testing.T) {
+func TestLiveInstallDefinitions(t *testing.T) {
 	for _, d := range definitionsOf(t, Hub(), Agent()) {
 		t.Run(d.Name, func(t *testing.T) {
 			if errs := crdvalidation.ValidateCustomResourceDefinition(t.Context(), d); len(errs) > 0 {
@@ -50,7 +50,7 @@ func TestAnAPIServerTakesTheDefinitions(t *testing.T) {
 	}
 }
 
-func TestObjectsAreValidated(t *testing.T) {
+func TestObjectsValidateAgainstSchemas(t *testing.T) {
 	validators := validators(t)
 	for name, tc := range validationCases() {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestObjectsAreValidated(t *testing.T) {
 }
 
 // An object that is stored and cannot be decoded ends the watches of all others of its kind.
-func TestWhatIsAcceptedIsDecodedInGo(t *testing.T) {
+func TestAcceptedObjectsDecode(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(mcmv1alpha1.AddToScheme(scheme), viewv1beta1.AddToScheme(scheme), actionv1beta1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestWhatIsAcceptedIsDecodedInGo(t *testing.T) {
 }
 
 // The original parsed it, no more.
-func TestAChartIsWhereverParses(t *testing.T) {
+func TestChartReferencesParse(t *testing.T) {
 	validate := validator(t, definitionsOf(t, Set{"mcm/mcm.ibm.com_works.yaml"})[0])
 	for _, chart := range []string{
 		"", "https://charts.example.com/a-1.0.0.tgz", "oci://registry.example.com/a", "https://h:8443/a?b=c", "http://[::1]/a", "file:///a", "/a.tgz",

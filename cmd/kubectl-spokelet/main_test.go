@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestASecondSignalEndsACommandThatReadsNames(t *testing.T) {
+func TestSecondSignalEndsProcess(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "detach", "-f", "-")
 	cmd.Env = append(os.Environ(), envMain+"=1")
 	names, err := cmd.StdinPipe()

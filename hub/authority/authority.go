@@ -96,7 +96,7 @@ func Open(ctx context.Context, config Config) (*Authority, error) {
 		return nil, err
 	}
 	a := &Authority{config: config}
-	secret, err := a.ensure(ctx)
+	secret, err := a.getOrCreateSecret(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("CA secret %s/%s: %w", config.Namespace, config.SecretName, err)
 	}
@@ -108,7 +108,7 @@ func Open(ctx context.Context, config Config) (*Authority, error) {
 	return a, nil
 }
 
-func (a *Authority) ensure(ctx context.Context) (*corev1.Secret, error) {
+func (a *Authority) getOrCreateSecret(ctx context.Context) (*corev1.Secret, error) {
 	secrets := a.config.Secrets.Secrets(a.config.Namespace)
 	found, err := secrets.Get(ctx, a.config.SecretName, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -134,14 +134,14 @@ func (a *Authority) ensure(ctx context.Context) (*corev1.Secret, error) {
 }
 
 // HubID is the UUID that every certificate of this hub names.
-func (a *Authority) HubID() string { return a.current().hubID }
+func (a *Authority) HubID() string { return a.getMaterial().hubID }
 
 // Fingerprint is the SHA-256 of the signing CA's certificate (DER), in hex. A
 // joining agent is told it beforehand, so that it trusts nobody else.
-func (a *Authority) Fingerprint() string { return fingerprint(a.current().certificate) }
+func (a *Authority) Fingerprint() string { return fingerprint(a.getMaterial().certificate) }
 
 // Bundle is every CA certificate to trust, PEM, the signing one first.
-func (a *Authority) Bundle() []byte { return a.current().bundle }
+func (a *Authority) Bundle() []byte { return a.getMaterial().bundle }
 
 // OnChange calls f, from then on, after the CA or the bundle was replaced. f
 // must not block.
@@ -159,7 +159,7 @@ func (a *Authority) TLS() (*tls.Certificate, *x509.CertPool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.config.Now()
-	if a.hub == nil || due(a.hub.Leaf, now) {
+	if a.hub == nil || isRenewalDue(a.hub.Leaf, now) {
 		hub, err := a.material.sign(newHubTemplate(a.material.hubID), a.config.CertificateLife, now)
 		if err != nil {
 			return nil, nil, fmt.Errorf("hub certificate: %w", err)
@@ -174,7 +174,7 @@ func (a *Authority) TLS() (*tls.Certificate, *x509.CertPool, error) {
 // else of the request is taken over. It returns the chain and the trust bundle,
 // PEM.
 func (a *Authority) IssueCluster(cluster identity.Cluster, request *x509.CertificateRequest) (chain, bundle []byte, err error) {
-	m := a.current()
+	m := a.getMaterial()
 	if cluster.HubID != m.hubID {
 		return nil, nil, fmt.Errorf("cluster %q: hub id %q is not this hub's", cluster.Name, cluster.HubID)
 	}
@@ -185,7 +185,7 @@ func (a *Authority) IssueCluster(cluster identity.Cluster, request *x509.Certifi
 	return encodeCertificates(der), m.bundle, nil
 }
 
-func (a *Authority) current() *material {
+func (a *Authority) getMaterial() *material {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.material

@@ -91,7 +91,7 @@ func leafOf(t *testing.T, chain []byte) *x509.Certificate {
 	return leaf
 }
 
-func TestOpen(t *testing.T) {
+func TestOpenLoadsOrCreatesSecret(t *testing.T) {
 	t.Run("The second start finds what the first one made", func(t *testing.T) {
 		clients, clock := fake.NewSimpleClientset(), newClock()
 		first, second := open(t, clients, clock), open(t, clients, clock)
@@ -138,7 +138,7 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenRefusesInvalidSecret(t *testing.T) {
 	clock := newClock()
 	good, other := material1(t, clock), material1(t, clock)
 	with := func(changes map[string][]byte) map[string][]byte {
@@ -210,7 +210,7 @@ func TestOpenRefuses(t *testing.T) {
 	})
 }
 
-func TestIssueCluster(t *testing.T) {
+func TestIssueClusterSignsForClusterOnly(t *testing.T) {
 	clock := newClock()
 	a := open(t, fake.NewSimpleClientset(), clock)
 	cluster := identity.Cluster{HubID: a.HubID(), Name: "store1", ID: clusterID}
@@ -269,7 +269,7 @@ func TestIssueCluster(t *testing.T) {
 	})
 }
 
-func TestTLS(t *testing.T) {
+func TestTLSCertificateIsRenewed(t *testing.T) {
 	clock := newClock()
 	a := open(t, fake.NewSimpleClientset(), clock)
 	certificate := func() *tls.Certificate {
@@ -302,7 +302,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestServing(t *testing.T) {
+func TestServingCertificateIsRenewed(t *testing.T) {
 	clock := newClock()
 	a := open(t, fake.NewSimpleClientset(), clock)
 	serving, err := a.Serving(Names{DNS: []string{"spokelet-hub.spokelet-system.svc"}, IPs: []net.IP{net.IPv4(10, 0, 0, 7)}})

@@ -83,9 +83,9 @@ func (m *material) sign(template *x509.Certificate, life time.Duration, now time
 	return &tls.Certificate{Certificate: [][]byte{der, m.certificate.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// due tells whether a certificate has reached three fifths of its life: before
+// isRenewalDue tells whether a certificate has reached three fifths of its life: before
 // two thirds, where the other side starts to ask for a new one.
-func due(leaf *x509.Certificate, now time.Time) bool {
+func isRenewalDue(leaf *x509.Certificate, now time.Time) bool {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return now.After(leaf.NotBefore.Add(life * 3 / 5))
 }
@@ -122,8 +122,8 @@ func (a *Authority) Serving(names Names) (*Serving, error) {
 func (s *Serving) Certificate() (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, now := s.authority.current(), s.authority.config.Now()
-	if s.certificate != nil && s.issuer == m && !due(s.certificate.Leaf, now) {
+	m, now := s.authority.getMaterial(), s.authority.config.Now()
+	if s.certificate != nil && s.issuer == m && !isRenewalDue(s.certificate.Leaf, now) {
 		return s.certificate, nil
 	}
 	certificate, err := m.sign(newServingTemplate(s.names), s.authority.config.CertificateLife, now)

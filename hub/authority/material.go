@@ -115,7 +115,7 @@ func parseMaterial(data map[string][]byte, now time.Time) (*material, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", KeyPrivateKey, err)
 	}
-	if !samePublicKey(certificate.PublicKey, key.Public()) {
+	if !equalPublicKeys(certificate.PublicKey, key.Public()) {
 		return nil, fmt.Errorf("%w: %s is not the key of %s", ErrMismatch, KeyPrivateKey, KeyCertificate)
 	}
 	id, err := parseHubID(data[KeyHubID], certificate)
@@ -253,7 +253,7 @@ func parseHubID(raw []byte, certificate *x509.Certificate) (string, error) {
 	return id, nil
 }
 
-func samePublicKey(a, b crypto.PublicKey) bool {
+func equalPublicKeys(a, b crypto.PublicKey) bool {
 	key, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && key.Equal(b)
 }

@@ -21,8 +21,8 @@ func (a *Authority) Start(ctx context.Context) error {
 		ListerWatcher: a.listWatch(),
 		ObjectType:    &corev1.Secret{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    a.observe,
-			UpdateFunc: func(_, obj any) { a.observe(obj) },
+			AddFunc:    a.handleSecret,
+			UpdateFunc: func(_, obj any) { a.handleSecret(obj) },
 			DeleteFunc: func(any) {
 				a.config.Logger.Error(nil, "CA secret was deleted: the hub goes on with its copy and will not start again without it",
 					"namespace", a.config.Namespace, "secret", a.config.SecretName)
@@ -51,7 +51,7 @@ func (a *Authority) listWatch() *cache.ListWatch {
 	}
 }
 
-func (a *Authority) observe(obj any) {
+func (a *Authority) handleSecret(obj any) {
 	secret, ok := obj.(*corev1.Secret)
 	// The name is compared again: a client that ignores the selector must not
 	// make another Secret the authority.

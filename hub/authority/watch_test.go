@@ -36,7 +36,7 @@ func rotated(t *testing.T, clock *clock, from map[string][]byte) map[string][]by
 	return next
 }
 
-func TestRotation(t *testing.T) {
+func TestRotationKeepsOldAndNewTrusted(t *testing.T) {
 	clock := newClock()
 	old := material1(t, clock)
 	a := open(t, fake.NewSimpleClientset(secretOf(old)), clock)
@@ -78,7 +78,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-func TestServersAreSignedByTheNewAuthorityAtOnce(t *testing.T) {
+func TestServingCertificateFollowsRotation(t *testing.T) {
 	clock := newClock()
 	old := material1(t, clock)
 	a := open(t, fake.NewSimpleClientset(secretOf(old)), clock)
@@ -93,12 +93,12 @@ func TestServersAreSignedByTheNewAuthorityAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := shown.Leaf.CheckSignatureFrom(a.current().certificate); err != nil {
+	if err := shown.Leaf.CheckSignatureFrom(a.getMaterial().certificate); err != nil {
 		t.Errorf("a server still shows what the old authority signed: %v", err)
 	}
 }
 
-func TestReplaceKeepsWhatWorks(t *testing.T) {
+func TestReplaceKeepsMaterialOnInvalidSecret(t *testing.T) {
 	clock := newClock()
 	a := open(t, fake.NewSimpleClientset(), clock)
 	before := a.Fingerprint()
@@ -113,7 +113,7 @@ func TestReplaceKeepsWhatWorks(t *testing.T) {
 	}
 }
 
-func TestStartFollowsTheSecret(t *testing.T) {
+func TestStartWatchesSecret(t *testing.T) {
 	clock := newClock()
 	old := material1(t, clock)
 	clients := fake.NewSimpleClientset(secretOf(old))

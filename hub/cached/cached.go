@@ -49,14 +49,14 @@ func Metadata(obj client.Object, keep []string) {
 	obj.SetFinalizers(nil)
 	annotations, labels := obj.GetAnnotations(), obj.GetLabels()
 	delete(annotations, AnnotationDropped) // nobody else's word counts
-	size := sizeBeside(annotations, keep) + sizeBeside(labels, keep)
+	size := sizeWithout(annotations, keep) + sizeWithout(labels, keep)
 	if size <= maxMetadata {
 		return
 	}
-	annotations = only(annotations, keep)
+	annotations = selectKeys(annotations, keep)
 	annotations[AnnotationDropped] = strconv.Itoa(size)
 	obj.SetAnnotations(annotations)
-	obj.SetLabels(only(labels, keep))
+	obj.SetLabels(selectKeys(labels, keep))
 }
 
 // Dropped is how many bytes of labels and annotations of an object are not kept.
@@ -65,7 +65,7 @@ func Dropped(obj client.Object) int {
 	return n
 }
 
-func sizeBeside(all map[string]string, keep []string) (size int) {
+func sizeWithout(all map[string]string, keep []string) (size int) {
 	for key, value := range all {
 		if !slices.Contains(keep, key) {
 			size += len(key) + len(value)
@@ -74,7 +74,7 @@ func sizeBeside(all map[string]string, keep []string) (size int) {
 	return size
 }
 
-func only(all map[string]string, keep []string) map[string]string {
+func selectKeys(all map[string]string, keep []string) map[string]string {
 	kept := map[string]string{}
 	for _, key := range keep {
 		if value, ok := all[key]; ok {
@@ -93,15 +93,15 @@ func Size(part any) int {
 	return len(raw)
 }
 
-// errLags: the cache has another version of an object than the API server.
-var errLags = errors.New("it has changed")
+// errStale: the cache has another version of an object than the API server.
+var errStale = errors.New("it has changed")
 
 // Read reads whole what the cache has seen of an object, from the API server. It fails if the
 // API server has another object, or another generation of its spec.
 func Read(ctx context.Context, live client.Reader, seen, whole client.Object) error {
 	err := live.Get(ctx, client.ObjectKeyFromObject(seen), whole)
 	if err == nil && (whole.GetUID() != seen.GetUID() || whole.GetGeneration() != seen.GetGeneration()) {
-		err = errLags
+		err = errStale
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestWhatIsKeptOfMetadata(t *testing.T) {
+func TestStripMetadata(t *testing.T) {
 	large := strings.Repeat("x", maxMetadata)
 	cases := map[string]struct {
 		reason  string
@@ -63,7 +63,7 @@ func TestWhatIsKeptOfMetadata(t *testing.T) {
 	}
 }
 
-func TestAnObjectIsSeenOnce(t *testing.T) {
+func TestMarkSeenReportsSecondCall(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}}
 	if Seen(pod) || len(pod.ManagedFields) > 0 {
 		t.Error("it has been seen, or keeps its managed fields")

@@ -40,7 +40,7 @@ var policyYAML []byte
 // words of the default cannot be told from who says nothing. It fails with
 // mutation.ErrNotServed.
 func Install(ctx context.Context, c client.Client, seconds *int64) error {
-	objects, err := policy(seconds)
+	objects, err := newPolicy(seconds)
 	if err != nil {
 		return err
 	}
@@ -50,8 +50,8 @@ func Install(ctx context.Context, c client.Client, seconds *int64) error {
 	return mutation.Apply(ctx, c, objects)
 }
 
-// policy returns the MutatingAdmissionPolicy and its binding.
-func policy(seconds *int64) ([]*unstructured.Unstructured, error) {
+// newPolicy returns the MutatingAdmissionPolicy and its binding.
+func newPolicy(seconds *int64) ([]*unstructured.Unstructured, error) {
 	out, err := mutation.Parse(policyYAML)
 	if err != nil || seconds == nil {
 		return out, err

@@ -74,7 +74,7 @@ func awaitPolicy(t *testing.T, c client.Client, seconds int64) {
 	})
 }
 
-func TestARealAPIServerLetsPodsStayOnLostVirtualNodesAsAskedFor(t *testing.T) {
+func TestLivePolicySetsTolerations(t *testing.T) {
 	c := liveHub(t)
 	t.Cleanup(func() {
 		if err := Install(context.WithoutCancel(t.Context()), c, nil); err != nil {
@@ -93,7 +93,7 @@ func TestARealAPIServerLetsPodsStayOnLostVirtualNodesAsAskedFor(t *testing.T) {
 	awaitPolicy(t, c, 300)
 }
 
-func TestARealAPIServerLeavesAloneWhatIsNotTheDefault(t *testing.T) {
+func TestLivePolicyKeepsExplicitTolerations(t *testing.T) {
 	c := liveHub(t)
 	t.Cleanup(func() {
 		if err := Install(context.WithoutCancel(t.Context()), c, nil); err != nil {

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestPolicyIsOfThePodsThatAskForVirtualNodesAndNeverStandsInTheWay(t *testing.T) {
+func TestPolicyMatchesVirtualNodePodsAndFailsOpen(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		seconds int64
@@ -41,7 +41,7 @@ func TestPolicyIsOfThePodsThatAskForVirtualNodesAndNeverStandsInTheWay(t *testin
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			objects, err := policy(&tc.seconds)
+			objects, err := newPolicy(&tc.seconds)
 			if (err != nil) != tc.bad {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -70,7 +70,7 @@ func TestPolicyIsOfThePodsThatAskForVirtualNodesAndNeverStandsInTheWay(t *testin
 	}
 }
 
-func TestPolicyIsThereAsLongAsItIsAskedFor(t *testing.T) {
+func TestInstallAppliesAndRemovesPolicy(t *testing.T) {
 	refused, missing := errors.New("refused"), apierrors.NewNotFound(schema.GroupResource{}, "x")
 	notServed := &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "MutatingAdmissionPolicy"}}
 	tests := map[string]struct {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestCheck(t *testing.T) {
+func TestCheckRefusesReservedNames(t *testing.T) {
 	tests := map[string]struct {
 		reason, name string
 		want         error
@@ -39,7 +39,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestARefusalSaysWhichName(t *testing.T) {
+func TestCheckNamesClusterInError(t *testing.T) {
 	// The agent's chart says the same.
 	const want = `cluster name "default": name is that of a namespace with a purpose of its own`
 	if err := Check("default", "hub-system"); err == nil || err.Error() != want {

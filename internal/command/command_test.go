@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestProbe(t *testing.T) {
+func TestProbeReportsStatus(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {
 			return
@@ -59,7 +59,7 @@ func TestProbe(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-func TestClientsHaveNoRateOfTheirOwn(t *testing.T) {
+func TestClientHasNoRateLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
 		clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: a}]}`

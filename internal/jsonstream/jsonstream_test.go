@@ -42,7 +42,7 @@ func items(from io.Reader, most int64) (names []string, held int64, err error) {
 	return names, held, err
 }
 
-func TestAListIsReadValueByValue(t *testing.T) {
+func TestDecoderReadsValueByValue(t *testing.T) {
 	const most = 4 << 10
 	cases := map[string]struct {
 		text   string

@@ -11,7 +11,7 @@ import (
 // Members reads an object and calls each with the name of each member, whose value each
 // reads from dec.
 func Members(dec *json.Decoder, each func(key string) error) error {
-	if err := expect(dec, '{'); err != nil {
+	if err := expectDelim(dec, '{'); err != nil {
 		return err
 	}
 	for dec.More() {
@@ -27,7 +27,7 @@ func Members(dec *json.Decoder, each func(key string) error) error {
 			return err
 		}
 	}
-	return expect(dec, '}')
+	return expectDelim(dec, '}')
 }
 
 // Elements reads an array and calls each before each element, which each reads from dec. An array may be written as null.
@@ -44,7 +44,7 @@ func Elements(dec *json.Decoder, each func() error) error {
 			return err
 		}
 	}
-	return expect(dec, ']')
+	return expectDelim(dec, ']')
 }
 
 // Skip reads a value and drops it.
@@ -53,7 +53,7 @@ func Skip(dec *json.Decoder) error {
 	return dec.Decode(&skipped)
 }
 
-func expect(dec *json.Decoder, want json.Delim) error {
+func expectDelim(dec *json.Decoder, want json.Delim) error {
 	got, err := dec.Token()
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 	})
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckRefusesReservedNames(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	issued := New()
 	mine, other := KeyHash([]byte("mine")), KeyHash([]byte("other"))

@@ -15,12 +15,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestASummaryThatIsNotValidLeavesTheLastOne(t *testing.T) {
+func TestInvalidSummaryKeepsLastOne(t *testing.T) {
 	var node wire.NodeSummary
 	var record registration.Summary
 	told := 0
 	take := func(body string) error {
-		return show([]byte(body),
+		return applySummary([]byte(body),
 			func(s wire.NodeSummary) { node = s; told++ },
 			func(s registration.Summary) { record = s; told++ })
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestBudgetsAreThoseOfTheConfiguration(t *testing.T) {
+func TestNewBudgetsFollowConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := v1alpha1.HubConfiguration{}
 		config.Default()
-		memory, shared, writes := budgets(&config.Budget)
+		memory, shared, writes := newBudgets(&config.Budget)
 		if err := shared.Account("c1").Grow(64<<20 + 1); !errors.Is(err, quota.ErrTooLarge) {
 			t.Errorf("a byte more than a cluster may have kept of shared objects: got %v, want %v", err, quota.ErrTooLarge)
 		}
@@ -38,13 +38,13 @@ func TestBudgetsAreThoseOfTheConfiguration(t *testing.T) {
 	})
 }
 
-func TestSummariesThatAreRefusedAreLoggedNowAndThen(t *testing.T) {
+func TestInvalidSummariesAreLoggedAtLimitedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := 0
 		h := &hub{opts: Options{Logger: funcr.New(func(string, string) { lines++ }, funcr.Options{})}}
 		for range 1000 {
-			h.summary("c1", resource.Resource{Key: wire.NodeSummaryKey, Body: []byte("{")})
-			h.group("c1", resource.Resource{Key: "zone-a", Body: []byte("{")})
+			h.handleNodeSummary("c1", resource.Resource{Key: wire.NodeSummaryKey, Body: []byte("{")})
+			h.handleNodeGroup("c1", resource.Resource{Key: "zone-a", Body: []byte("{")})
 		}
 		if lines == 0 || lines > 20 {
 			t.Errorf("2000 summaries that are none are %d lines, want a few", lines)

@@ -21,18 +21,18 @@ const (
 	totalBurst   = 128
 )
 
-// guaranteed is the part of all clusters' memory that one may hold however much the
+// guaranteedShare is the part of all clusters' memory that one may hold however much the
 // others do, so that a few hostile ones leave room for the reports of all others.
-const guaranteed = 256
+const guaranteedShare = 256
 
-// streamsOfUsers of a cluster's session leave, of the 1984 that are not reserved by
+// userStreams of a cluster's session leave, of the 1984 that are not reserved by
 // the tunnel, 130 to figures and 62 to views.
-const streamsOfUsers = 1792
+const userStreams = 1792
 
 // addBudgets makes what all parts count by, and its metrics.
 func (h *hub) addBudgets(context.Context) error {
-	h.memory, h.shared, h.writes = budgets(&h.opts.Config.Budget)
-	h.streams = quota.NewSlots(math.MaxInt64, streamsOfUsers)
+	h.memory, h.shared, h.writes = newBudgets(&h.opts.Config.Budget)
+	h.streams = quota.NewSlots(math.MaxInt64, userStreams)
 	h.sync.Limit(h.memory, h.opts.Logger.WithName("sync"))
 	for _, c := range []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -52,10 +52,10 @@ func (h *hub) addBudgets(context.Context) error {
 	return nil
 }
 
-func budgets(c *v1alpha1.BudgetConfiguration) (memory, shared *quota.Memory, writes *quota.Writes) {
+func newBudgets(c *v1alpha1.BudgetConfiguration) (memory, shared *quota.Memory, writes *quota.Writes) {
 	each, all := c.ClusterWrites.Value(), c.Writes.Value()
-	memory = quota.NewGuaranteedMemory(c.ClusterMemory.Value(), c.Memory.Value(), c.Memory.Value()/guaranteed)
-	shared = quota.NewGuaranteedMemory(c.ClusterSharedMemory.Value(), c.SharedMemory.Value(), c.SharedMemory.Value()/guaranteed)
+	memory = quota.NewGuaranteedMemory(c.ClusterMemory.Value(), c.Memory.Value(), c.Memory.Value()/guaranteedShare)
+	shared = quota.NewGuaranteedMemory(c.ClusterSharedMemory.Value(), c.SharedMemory.Value(), c.SharedMemory.Value()/guaranteedShare)
 	return memory, shared, quota.NewWrites(
 		quota.Rate{PerSecond: each, Burst: each * clusterBurst},
 		quota.Rate{PerSecond: all, Burst: all * totalBurst},

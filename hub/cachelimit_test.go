@@ -24,7 +24,7 @@ const (
 )
 
 // A kind that is new has no row, and nobody has said yet how much of it there can be.
-func TestEachKindThatASpokeSendsHasABound(t *testing.T) {
+func TestReceivedKindsAreLimited(t *testing.T) {
 	kept := bounds(t)
 	kinds := append(mirrored(t), methods(t)...)
 	if len(kinds) < 10 {
@@ -48,7 +48,7 @@ func TestEachKindThatASpokeSendsHasABound(t *testing.T) {
 }
 
 // What a spoke says is heard through the tunnel, or read by the packages of the wire.
-func TestEachPackageThatReceivesFromASpokeHasABound(t *testing.T) {
+func TestReceivingPackagesAreLimited(t *testing.T) {
 	kept := bounds(t)
 	for _, part := range hearing(t) {
 		if !slices.ContainsFunc(kept, func(b bound) bool { return slices.Contains(b.by, part) }) {

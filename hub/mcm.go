@@ -35,8 +35,8 @@ func (h *hub) addMCM(context.Context) error {
 		Informers:      h.mgr.GetCache(),
 		Access:         access,
 		Rights:         reviews,
-		Authors:        h.authors,
-		Sessions:       connections{h.tunnel.Sessions()},
+		Authors:        h.requesters,
+		Sessions:       sessionSource{h.tunnel.Sessions()},
 		MaxResultBytes: h.opts.Config.MCM.MaxResultBytes,
 		ShowSecrets:    h.opts.Config.MCM.ShowSecrets,
 		Writes:         h.writes,
@@ -48,7 +48,7 @@ func (h *hub) addMCM(context.Context) error {
 	}
 	sets, err := fanout.New(fanout.Config{
 		Client: h.mgr.GetClient(), Live: h.mgr.GetAPIReader(),
-		Access: access, Rights: reviews, Authors: h.authors, Writes: h.writes,
+		Access: access, Rights: reviews, Authors: h.requesters, Writes: h.writes,
 		Logger: h.opts.Logger.WithName("fanout"),
 	})
 	if err != nil {
@@ -57,14 +57,14 @@ func (h *hub) addMCM(context.Context) error {
 	return errors.Join(h.mgr.Add(reviews), h.mgr.Add(controller), sets.SetupWithManager(h.mgr))
 }
 
-// connections is mcm.Sessions.
-type connections struct{ sessions *tunnel.Sessions }
+// sessionSource is mcm.Sessions.
+type sessionSource struct{ sessions *tunnel.Sessions }
 
-func (c connections) Connected(cluster string) bool {
+func (c sessionSource) Connected(cluster string) bool {
 	_, err := c.sessions.Get(context.Background(), cluster)
 	return err == nil
 }
 
-func (c connections) Subscribe(f func(cluster string, connected bool)) (cancel func()) {
+func (c sessionSource) Subscribe(f func(cluster string, connected bool)) (cancel func()) {
 	return c.sessions.Subscribe(func(e tunnel.Event) { f(e.Cluster, e.Session != nil) })
 }

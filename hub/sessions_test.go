@@ -21,7 +21,7 @@ func (h *headerOf) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-func TestAnAgentIsAskedForFiguresWithTheLabelOfTheRecord(t *testing.T) {
+func TestMetricsRequestsHaveSplitLabel(t *testing.T) {
 	cases := map[string]struct {
 		reason, label, url, want string
 	}{
@@ -36,7 +36,7 @@ func TestAnAgentIsAskedForFiguresWithTheLabelOfTheRecord(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			response, err := splitSession{seen, tc.label}.RoundTrip(request)
+			response, err := labelingSession{seen, tc.label}.RoundTrip(request)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/spokelet/spokelet/api/config/v1alpha1"
 )
 
-func TestTheHubsClientHasNoRateOfItsOwn(t *testing.T) {
+func TestClientHasNoRateLimit(t *testing.T) {
 	// As the command makes it. Leases, nodes and pods are written through one client.
 	h := &hub{opts: Options{Client: &rest.Config{Host: "http://127.0.0.1:1", QPS: -1}}}
 	if err := h.addClients(t.Context()); err != nil {
@@ -32,7 +32,7 @@ func TestTheHubsClientHasNoRateOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTolerationsAreInstalledAsConfigured(t *testing.T) {
+func TestInstallTolerationsFollowsConfiguration(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		seconds *int64

@@ -54,8 +54,8 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "public port is not served", http.StatusServiceUnavailable)
 }
 
-// health serves liveness and readiness beside the metrics.
-func (h *hub) health() map[string]http.Handler {
+// healthHandlers serves liveness and readiness beside the metrics.
+func (h *hub) healthHandlers() map[string]http.Handler {
 	return map[string]http.Handler{
 		"/healthz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 		"/readyz":  &h.ready,
@@ -66,9 +66,9 @@ func (h *hub) addTunnel(context.Context) error {
 	server, err := tunnel.NewServer(tunnel.ServerConfig{
 		TLS:        h.authority.TLS,
 		HubID:      h.authority.HubID(),
-		Admission:  h.register.Gate(),
-		Issuer:     h.register.Issuer(),
-		Enroll:     h.register.Enroller(),
+		Admission:  h.registration.Gate(),
+		Issuer:     h.registration.Issuer(),
+		Enroll:     h.registration.Enroller(),
 		Logger:     h.opts.Logger.WithName("tunnel"),
 		Registerer: registerer(),
 		Version:    h.opts.Version,
@@ -80,7 +80,7 @@ func (h *hub) addTunnel(context.Context) error {
 	h.tunnel = server
 	return errors.Join(
 		h.mgr.Add(manager.RunnableFunc(h.serveTunnel)),
-		h.mgr.Add(manager.RunnableFunc(h.followSessions)),
+		h.mgr.Add(manager.RunnableFunc(h.watchSessions)),
 	)
 }
 
@@ -156,13 +156,13 @@ func (h *hub) addNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endpoints, err := h.kubelets(ctx, address)
+	endpoints, err := h.newKubeletServer(ctx, address)
 	if err != nil {
 		return err
 	}
 	h.nodes, err = provider.New(provider.Config{
 		Client:         h.kube,
-		Links:          links{h},
+		Links:          linkSource{h},
 		Endpoints:      endpoints,
 		Pods:           h.pods,
 		DaemonSets:     h.daemonSets,
@@ -178,14 +178,14 @@ func (h *hub) addNodes(ctx context.Context) error {
 		return err
 	}
 	h.sync.Mirror(wire.NodeSummaryKind, resource.HubReceiver{
-		Put: h.summary, Known: func(_, key string) bool { return key == wire.NodeSummaryKey },
+		Put: h.handleNodeSummary, Known: func(_, key string) bool { return key == wire.NodeSummaryKey },
 	})
-	h.sync.Mirror(wire.NodeGroupKind, resource.HubReceiver{Put: h.group, Known: h.nodes.Knows})
+	h.sync.Mirror(wire.NodeGroupKind, resource.HubReceiver{Put: h.handleNodeGroup, Known: h.nodes.Knows})
 	h.pods.OnIdle(h.nodes.Idle)
 	return errors.Join(h.mgr.Add(h.daemonSets), h.nodes.SetupWithManager(h.mgr))
 }
 
-func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server, error) {
+func (h *hub) newKubeletServer(ctx context.Context, address netip.Addr) (*kubelet.Server, error) {
 	certificate, err := h.authority.Serving(authority.Names{IPs: []net.IP{address.AsSlice()}})
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server
 		Certificate:   certificate.GetCertificate,
 		Authenticator: auth.Authenticator,
 		Authorizer:    auth.Authorizer,
-		Door:          kubelet.DoorFunc(h.nodeDoor),
+		Door:          kubelet.DoorFunc(h.nodeTransport),
 		Pods:          h.pods,
 		Memory:        h.memory,
 		Streams:       h.streams,
@@ -211,36 +211,36 @@ func (h *hub) kubelets(ctx context.Context, address netip.Addr) (*kubelet.Server
 	})
 }
 
-// summary hands what a cluster says of its nodes to those who show it.
-func (h *hub) summary(cluster string, r resource.Resource) {
-	err := show(r.Body,
+// handleNodeSummary hands what a cluster says of its nodes to those who show it.
+func (h *hub) handleNodeSummary(cluster string, r resource.Resource) {
+	err := applySummary(r.Body,
 		func(s wire.NodeSummary) { h.nodes.Summary(cluster, s) },
-		func(s registration.Summary) { h.register.UpdateSummary(cluster, s) })
+		func(s registration.Summary) { h.registration.UpdateSummary(cluster, s) })
 	if err != nil {
-		h.logRefused(err, "node summary was refused", cluster)
+		h.logInvalid(err, "node summary was refused", cluster)
 	}
 }
 
-// group hands what a cluster says of a group of its nodes to the node of the group.
-func (h *hub) group(cluster string, r resource.Resource) {
+// handleNodeGroup hands what a cluster says of a group of its nodes to the node of the group.
+func (h *hub) handleNodeGroup(cluster string, r resource.Resource) {
 	s, err := wire.DecodeNodeGroup(r.Key, r.Body)
 	if err != nil {
-		h.logRefused(err, "summary of a group of nodes was refused", cluster)
+		h.logInvalid(err, "summary of a group of nodes was refused", cluster)
 		return
 	}
 	h.nodes.Group(cluster, r.Key, s)
 }
 
-// logRefused logs what is wrong with what a cluster says, now and then.
-func (h *hub) logRefused(err error, message, cluster string) {
+// logInvalid logs what is wrong with what a cluster says, now and then.
+func (h *hub) logInvalid(err error, message, cluster string) {
 	if h.logLimiter.Allow(cluster) {
 		h.opts.Logger.Error(err, message, "cluster", cluster)
 	}
 }
 
-// show reads a summary once for the node and for the record. What is not valid
+// applySummary reads a summary once for the node and for the record. What is not valid
 // reaches neither: both keep the last one.
-func show(body []byte, node func(wire.NodeSummary), record func(registration.Summary)) error {
+func applySummary(body []byte, node func(wire.NodeSummary), record func(registration.Summary)) error {
 	s, err := wire.DecodeNodeSummary(body)
 	if err != nil {
 		return err

@@ -17,40 +17,40 @@ import (
 	"github.com/spokelet/spokelet/internal/workconvert"
 )
 
-// errHash is of a page whose hub hash is none. A new one would orphan every
+// errInvalidHubHash is of a page whose hub hash is none. A new one would orphan every
 // anchor in the spokes, so that it is for people to say what it was.
-var errHash = errors.New("not a SHA-256 in hex")
+var errInvalidHubHash = errors.New("not a SHA-256 in hex")
 
 var validHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// readHash finds the hub hash. It is that of the URL at the first start, and
+// resolveHubHash finds the hub hash. It is that of the URL at the first start, and
 // stays when the URL changes. The page that keeps it is written before any work
 // is sent.
-func (h *hub) readHash(ctx context.Context) error {
+func (h *hub) resolveHubHash(ctx context.Context) error {
 	url := h.opts.Config.APIServerURL
 	if url == "" {
 		url = h.opts.Client.Host
 	}
 	var err error
-	h.hash, err = hashOf(ctx, h.kube.CoreV1().ConfigMaps(h.opts.Config.Namespace), url, h.opts.Logger)
+	h.hash, err = resolveHubHash(ctx, h.kube.CoreV1().ConfigMaps(h.opts.Config.Namespace), url, h.opts.Logger)
 	return err
 }
 
-func hashOf(ctx context.Context, pages typedcorev1.ConfigMapInterface, url string, log logr.Logger) (string, error) {
+func resolveHubHash(ctx context.Context, pages typedcorev1.ConfigMapInterface, url string, log logr.Logger) (string, error) {
 	now := workconvert.HubHash(url)
-	page, err := pages.Get(ctx, joinPage, metav1.GetOptions{})
+	page, err := pages.Get(ctx, joinConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return now, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("configmap %s: cannot get: %w", joinPage, err)
+		return "", fmt.Errorf("configmap %s: cannot get: %w", joinConfigMap, err)
 	}
-	kept, found := page.Data[pageHash]
+	kept, found := page.Data[keyHubHash]
 	if !found {
 		return now, nil
 	}
 	if !validHash.MatchString(kept) {
-		return "", fmt.Errorf("configmap %s: %s %.128q: %w", joinPage, pageHash, kept, errHash)
+		return "", fmt.Errorf("configmap %s: %s %.128q: %w", joinConfigMap, keyHubHash, kept, errInvalidHubHash)
 	}
 	if kept != now {
 		log.Info("hub hash stays what it was at the first start, although the URL of the API server is another", "url", url, "hubHash", kept)
