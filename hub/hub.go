@@ -58,17 +58,17 @@ type Options struct {
 
 // hub is the parts of a running hub.
 type hub struct {
-	opts      Options
-	kube      kubernetes.Interface
-	dyn       dynamic.Interface
-	mgr       ctrl.Manager
-	authority *authority.Authority
-	sync      *resource.Hub
-	hash      string
-	works     *hubwork.Works
-	registration  *registration.Registration
-	pods      *pod.Controller
-	nodes     *provider.Provider
+	opts         Options
+	kube         kubernetes.Interface
+	dyn          dynamic.Interface
+	mgr          ctrl.Manager
+	authority    *authority.Authority
+	sync         *resource.Hub
+	hash         string
+	works        *hubwork.Works
+	registration *registration.Registration
+	pods         *pod.Controller
+	nodes        *provider.Provider
 	// daemonSets are those of the hub that virtual nodes have to reckon with.
 	daemonSets *placement.DaemonSets
 	tunnel     *tunnel.Server

@@ -149,7 +149,7 @@ func (h *hub) applyJoinConfigMap(ctx context.Context) error {
 		keyAddress:     h.opts.Config.PublicAddress,
 		keyFingerprint: h.authority.Fingerprint(),
 		keyBundle:      string(h.authority.Bundle()),
-		keyHubHash:        h.hash,
+		keyHubHash:     h.hash,
 	})
 	_, err := h.kube.CoreV1().ConfigMaps(h.opts.Config.Namespace).Apply(ctx, page, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {

@@ -35,7 +35,7 @@ import (
 // MutatingWebhookConfiguration.
 const (
 	validatingWebhooks = "spokelet-manifestworks"
-	mutatingWebhooks  = "spokelet-authors"
+	mutatingWebhooks   = "spokelet-authors"
 )
 
 // publishPause is how long to wait before the bundle is published again that could not be.

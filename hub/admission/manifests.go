@@ -88,8 +88,8 @@ func (id manifestID) memorySize() int64 {
 // manifestHeader is what is read of a manifest. As for whoever applies it, a name that is not
 // a text is none.
 type manifestHeader struct {
-	APIVersion lenientString     `json:"apiVersion"`
-	Kind       lenientString     `json:"kind"`
+	APIVersion lenientString    `json:"apiVersion"`
+	Kind       lenientString    `json:"kind"`
 	Metadata   manifestMetadata `json:"metadata"`
 }
 

@@ -17,8 +17,8 @@ const (
 	// maxReviewMemory and maxHostMemory are what is held of reviews at once, of all hosts and
 	// of one: bodies and what is decoded of them. The largest body has its place in
 	// a host's part, so that one host never keeps all others out.
-	maxReviewMemory     = 32 << 20
-	maxHostMemory = 16 << 20
+	maxReviewMemory = 32 << 20
+	maxHostMemory   = 16 << 20
 	// largeBodyBytes is what takes milliseconds to decode. One such review is decoded at a
 	// time: anybody may send them, and other work needs a processor, too.
 	largeBodyBytes = 256 << 10
@@ -30,8 +30,8 @@ const (
 // for the review as a whole, before its body was read: who waits for memory holds
 // none, so that no two reviews wait for each other.
 type memoryReservation struct {
-	account *quota.Account
-	remaining    int64 // taken and not spent
+	account   *quota.Account
+	remaining int64 // taken and not spent
 }
 
 // reserveMemory takes what a review with a body of so many bytes holds as a rule. It waits

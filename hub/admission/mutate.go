@@ -63,7 +63,7 @@ type requesterRecorder struct {
 	// self is the hub's own account, which makes objects for others.
 	self         string
 	registration *requester.Registration
-	usage       Stored
+	usage        Stored
 	limits       Limits
 }
 

@@ -44,13 +44,13 @@ var errLength = errors.New("review: its length is not given")
 
 // Server is the webhook. It is a manager.Runnable.
 type Server struct {
-	cfg    Config
-	validator  validator
-	recorder requesterRecorder
-	memory *quota.Memory
+	cfg       Config
+	validator validator
+	recorder  requesterRecorder
+	memory    *quota.Memory
 	// largeReviews has a place for each large review that is decoded at a time.
-	largeReviews   chan struct{}
-	metrics *metrics
+	largeReviews chan struct{}
+	metrics      *metrics
 }
 
 // New makes a server.
@@ -64,14 +64,14 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		cfg:   cfg,
+		cfg:       cfg,
 		validator: validator{access: cfg.Access, clusters: cfg.Clusters, limit: cfg.ManifestLimit, nilExecutor: cfg.NilExecutorValidating},
 		recorder: requesterRecorder{
 			access: cfg.Access, self: cfg.Self, registration: cfg.Registration, usage: cfg.Stored, limits: cfg.Limits,
 		},
-		memory:  quota.NewMemory(maxHostMemory, maxReviewMemory),
-		largeReviews:   make(chan struct{}, 1),
-		metrics: m,
+		memory:       quota.NewMemory(maxHostMemory, maxReviewMemory),
+		largeReviews: make(chan struct{}, 1),
+		metrics:      m,
 	}, nil
 }
 

@@ -29,8 +29,8 @@ const maxExecutor = 4 << 10
 // The resources that are judged. Where works of multicluster.x-k8s.io are, executing as
 // the default account is all that is asked for.
 var (
-	manifestWorks = metav1.GroupVersionResource{Group: workv1.GroupName, Version: workv1.GroupVersion.Version, Resource: "manifestworks"}
-	worksOfMulticluster         = metav1.GroupVersionResource{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: "works"}
+	manifestWorks       = metav1.GroupVersionResource{Group: workv1.GroupName, Version: workv1.GroupVersion.Version, Resource: "manifestworks"}
+	worksOfMulticluster = metav1.GroupVersionResource{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: "works"}
 )
 
 // validator decides about requests.

@@ -33,11 +33,11 @@ type Controller struct {
 
 // reconciler reconciles the parents of one kind.
 type reconciler struct {
-	cfg   Config
-	name  string
+	cfg       Config
+	name      string
 	newObject func() client.Object
-	newList  func() client.ObjectList
-	newParent    func(client.Object) parent
+	newList   func() client.ObjectList
+	newParent func(client.Object) parent
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -59,16 +59,16 @@ func New(cfg Config) (*Controller, error) {
 	}
 	kinds := []*reconciler{
 		{
-			name:  kindWorkSet,
+			name:      kindWorkSet,
 			newObject: func() client.Object { return &v1alpha1.WorkSet{} },
-			newList:  func() client.ObjectList { return &v1alpha1.WorkSetList{} },
-			newParent:    func(o client.Object) parent { return newWorkSetParent(o.(*v1alpha1.WorkSet)) }, //nolint:forcetypeassert // of blank's type
+			newList:   func() client.ObjectList { return &v1alpha1.WorkSetList{} },
+			newParent: func(o client.Object) parent { return newWorkSetParent(o.(*v1alpha1.WorkSet)) }, //nolint:forcetypeassert // of blank's type
 		},
 		{
-			name:  kindResourceView,
+			name:      kindResourceView,
 			newObject: func() client.Object { return &v1alpha1.ResourceView{} },
-			newList:  func() client.ObjectList { return &v1alpha1.ResourceViewList{} },
-			newParent:    func(o client.Object) parent { return newResourceViewParent(o.(*v1alpha1.ResourceView)) }, //nolint:forcetypeassert // likewise
+			newList:   func() client.ObjectList { return &v1alpha1.ResourceViewList{} },
+			newParent: func(o client.Object) parent { return newResourceViewParent(o.(*v1alpha1.ResourceView)) }, //nolint:forcetypeassert // likewise
 		},
 	}
 	for _, k := range kinds {

@@ -27,8 +27,8 @@ const maxResults = 512 << 10
 type storedStatus struct {
 	uid types.UID
 	// hasResults: it has results, so that others can be put beside.
-	hasResults  bool
-	summary summary
+	hasResults bool
+	summary    summary
 	// at is when it was written last. Guarded by the kind's mu.
 	at time.Time
 	// results are those of clusters, without what they are; size is that of the shown ones.

@@ -34,10 +34,10 @@ type clusterStore struct {
 	mu       sync.Mutex
 	version  uint64                           // of the latest change; guarded by mu
 	records  map[string]Record                // guarded by mu
-	sessions    map[string]sessionState                  // guarded by mu
+	sessions map[string]sessionState          // guarded by mu
 	clusters map[string]*livev1alpha1.Cluster // guarded by mu
 	history  []change                         // guarded by mu
-	watchers map[*clusterWatch]struct{}            // guarded by mu
+	watchers map[*clusterWatch]struct{}       // guarded by mu
 }
 
 // sessionState is the state of a cluster's session.
@@ -60,7 +60,7 @@ func newClusterStore(now func() time.Time) *clusterStore {
 		// that a watch from before a restart is told to list anew.
 		version:  uint64(now().UnixMicro()),
 		records:  map[string]Record{},
-		sessions:    map[string]sessionState{},
+		sessions: map[string]sessionState{},
 		clusters: map[string]*livev1alpha1.Cluster{},
 		watchers: map[*clusterWatch]struct{}{},
 	}

@@ -25,12 +25,12 @@ import (
 // because a JSON value may take a hundred times its bytes once it is read; and
 // client-go's reader asks for all group versions at once, however many.
 const (
-	maxDiscovery = 16 << 20 // bytes of all documents together
-	maxVersions  = 1000     // group versions
-	maxResources = 20_000   // resources that can be looked at
-	maxValue     = 64 << 10 // bytes of a JSON value that is read whole
-	maxShortNames     = 16       // short names of a resource
-	maxCatalog   = 8 << 20  // bytes of memory that the resources take
+	maxDiscovery  = 16 << 20 // bytes of all documents together
+	maxVersions   = 1000     // group versions
+	maxResources  = 20_000   // resources that can be looked at
+	maxValue      = 64 << 10 // bytes of a JSON value that is read whole
+	maxShortNames = 16       // short names of a resource
+	maxCatalog    = 8 << 20  // bytes of memory that the resources take
 	// documentCost is what the reading of one document takes at a time: a value of
 	// maxValue bytes may be 22,000 verbs.
 	documentCost = 16 * maxValue
@@ -44,21 +44,21 @@ const (
 
 // groupVersion is a group version that a cluster lists.
 type groupVersion struct {
-	gv        schema.GroupVersion
-	isComplete      bool // its resources are known, or cannot be had
-	resources []resource
+	gv         schema.GroupVersion
+	isComplete bool // its resources are known, or cannot be had
+	resources  []resource
 }
 
 // discoveryReader is one reading of what a cluster serves.
 type discoveryReader struct {
-	cluster   string
-	session   Session
-	caller    impersonation.Principal
-	memory      memoryReservation
-	remaining      atomic.Int64 // bytes
-	versions  int
-	resources atomic.Int64
-	memorySize      atomic.Int64 // of the resources
+	cluster    string
+	session    Session
+	caller     impersonation.Principal
+	memory     memoryReservation
+	remaining  atomic.Int64 // bytes
+	versions   int
+	resources  atomic.Int64
+	memorySize atomic.Int64 // of the resources
 }
 
 // readCatalog reads what a cluster serves, as the caller. Group versions that
@@ -371,7 +371,7 @@ func (d *discoveryReader) newDecoder(body io.Reader) *json.Decoder {
 
 // sharedLimitReader reads what all documents together may have.
 type sharedLimitReader struct {
-	from io.Reader
+	from      io.Reader
 	remaining *atomic.Int64
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/utils/lru"
 )
 
 // testCA is a certificate authority.
@@ -105,7 +106,8 @@ func newAuthenticatorServer(t *testing.T) *authenticatorServer {
 		headers: headerrequest.NewDynamic(
 			headerrequest.StaticStringSlice{"X-Remote-User"}, headerrequest.StaticStringSlice{},
 			headerrequest.StaticStringSlice{"X-Remote-Group"}, headerrequest.StaticStringSlice{"X-Remote-Extra-"}),
-		proofs: newProofs(func() time.Time { return g.at }),
+		now:      func() time.Time { return g.at },
+		verified: lru.New(maxVerifiedChains),
 	}
 	return g
 }
@@ -134,12 +136,14 @@ func TestFrontProxyIsVerifiedAgainAfterChange(t *testing.T) {
 		change func(t *testing.T, g *authenticatorServer)
 		silent bool // no opinion in place of an error
 	}{
-		"changed bundle":    {reason: "its CA is trusted no more", change: func(t *testing.T, g *authenticatorServer) { g.roots = newTestCA(t).pool() }},
-		"no bundle":         {reason: "nobody says whom to trust", change: func(_ *testing.T, g *authenticatorServer) { g.roots = nil }, silent: true},
-		"expired":           {reason: "its time is over", change: func(_ *testing.T, g *authenticatorServer) { g.at = g.leaf.cert.NotAfter.Add(time.Second) }},
-		"clock set back":    {reason: "its time has not come", change: func(_ *testing.T, g *authenticatorServer) { g.at = g.leaf.cert.NotBefore.Add(-time.Second) }},
-		"other name":        {reason: "the name was taken off the list", change: func(_ *testing.T, g *authenticatorServer) { g.names = []string{"aggregator"} }},
-		"other certificate": {reason: "the name is the same, the CA is not", change: func(t *testing.T, g *authenticatorServer) { g.shown = []*x509.Certificate{newTestCA(t).client(t, "front-proxy").cert} }},
+		"changed bundle": {reason: "its CA is trusted no more", change: func(t *testing.T, g *authenticatorServer) { g.roots = newTestCA(t).pool() }},
+		"no bundle":      {reason: "nobody says whom to trust", change: func(_ *testing.T, g *authenticatorServer) { g.roots = nil }, silent: true},
+		"expired":        {reason: "its time is over", change: func(_ *testing.T, g *authenticatorServer) { g.at = g.leaf.cert.NotAfter.Add(time.Second) }},
+		"clock set back": {reason: "its time has not come", change: func(_ *testing.T, g *authenticatorServer) { g.at = g.leaf.cert.NotBefore.Add(-time.Second) }},
+		"other name":     {reason: "the name was taken off the list", change: func(_ *testing.T, g *authenticatorServer) { g.names = []string{"aggregator"} }},
+		"other certificate": {reason: "the name is the same, the CA is not", change: func(t *testing.T, g *authenticatorServer) {
+			g.shown = []*x509.Certificate{newTestCA(t).client(t, "front-proxy").cert}
+		}},
 		"server's": {reason: "it is not for clients", change: func(t *testing.T, g *authenticatorServer) {
 			g.shown = []*x509.Certificate{g.ca.client(t, "front-proxy", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }).cert}
 		}},
@@ -195,33 +199,25 @@ func TestFrontProxyIsAcceptedAfterBundleReload(t *testing.T) {
 		if user, err := g.authenticate(t); user != "alice" || err != nil {
 			t.Fatalf("believed as %q, %v", user, err)
 		}
-		if len(g.proofs.held) != 1 || g.proofs.roots != g.roots {
-			t.Fatalf("%d proofs are held; want one, of the present bundle", len(g.proofs.held))
-		}
 	}
 }
 
 func TestVerifiedChainsAreLimitedAndValid(t *testing.T) {
 	g := newAuthenticatorServer(t)
 	strangers := newTestCA(t)
-	for range maxProofs + 1 {
+	for range maxVerifiedChains + 1 {
 		g.shown = []*x509.Certificate{g.ca.client(t, "front-proxy").cert}
 		if user, err := g.authenticate(t); user != "alice" || err != nil {
 			t.Fatalf("believed as %q, %v", user, err)
 		}
-		held := len(g.proofs.held)
+		before := g.verified.Len()
 		g.shown = []*x509.Certificate{strangers.client(t, "front-proxy").cert}
-		if user, err := g.authenticate(t); user != "" || err == nil || len(g.proofs.held) != held {
-			t.Fatalf("a stranger: believed as %q, %v; %d proofs, %d before", user, err, len(g.proofs.held), held)
+		if user, err := g.authenticate(t); user != "" || err == nil || g.verified.Len() != before {
+			t.Fatalf("a stranger: believed as %q, %v; %d chains, %d before", user, err, g.verified.Len(), before)
 		}
-		if held > maxProofs {
-			t.Fatalf("%d proofs are held; want at most %d", held, maxProofs)
+		if before > maxVerifiedChains {
+			t.Fatalf("%d chains are remembered; want at most %d", before, maxVerifiedChains)
 		}
-	}
-	// Those of the system may change unseen.
-	g.proofs.add([32]byte{1}, nil, period{})
-	if _, ok := g.proofs.held[[32]byte{1}]; ok {
-		t.Error("a proof without a bundle is held")
 	}
 }
 

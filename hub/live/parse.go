@@ -27,7 +27,7 @@ type viewQuery struct {
 	labels        string
 	fields        string
 	limit         int64
-	continueToken  string
+	continueToken string
 	output        livev1alpha1.ViewWorkOutput
 	clusters      labels.Selector // nil for the cluster of the namespace
 }
@@ -40,7 +40,7 @@ func parseView(v *livev1alpha1.ViewWork) (*viewQuery, field.ErrorList) {
 		namespace:     spec.Scope.Namespace,
 		allNamespaces: spec.Scope.AllNamespaces,
 		limit:         spec.Scope.Limit,
-		continueToken:  spec.Scope.Continue,
+		continueToken: spec.Scope.Continue,
 		output:        spec.Output,
 	}
 	errs := q.parseScope(spec.Scope, at.Child("scope"))

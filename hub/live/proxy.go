@@ -62,11 +62,11 @@ func (p *proxy) wrap(next http.Handler) http.Handler {
 
 // proxyRequest is a request in whose favour everything is decided.
 type proxyRequest struct {
-	cluster   string
-	path      string // on the cluster's API server, canonical
-	upgradeProtocol  string // to switch to, if any
-	principal impersonation.Principal
-	session   Session
+	cluster         string
+	path            string // on the cluster's API server, canonical
+	upgradeProtocol string // to switch to, if any
+	principal       impersonation.Principal
+	session         Session
 }
 
 // ServeHTTP implements http.Handler.

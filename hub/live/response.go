@@ -33,19 +33,19 @@ const (
 // listDecoder is a JSON object of the API server, read item by item so that one
 // cut at its bound is still of use.
 type listDecoder struct {
-	Kind       string
-	APIVersion string
-	Metadata   metav1.ListMeta
-	columns    json.RawMessage
-	items      []runtime.RawExtension
-	isList       bool // it has items or rows
-	isTruncated        bool // it went on behind the bound
+	Kind        string
+	APIVersion  string
+	Metadata    metav1.ListMeta
+	columns     json.RawMessage
+	items       []runtime.RawExtension
+	isList      bool // it has items or rows
+	isTruncated bool // it went on behind the bound
 
-	dec    *json.Decoder
-	typePrefix    func(first json.RawMessage) []byte // the type that items are given
-	prefix []byte                             // what typ said of the first
-	remaining   int64                              // bytes that may still be kept
-	memory   memoryReservation
+	dec        *json.Decoder
+	typePrefix func(first json.RawMessage) []byte // the type that items are given
+	prefix     []byte                             // what typ said of the first
+	remaining  int64                              // bytes that may still be kept
+	memory     memoryReservation
 	released   int64 // offset up to which reading was given back
 }
 

@@ -21,15 +21,15 @@ import (
 
 // viewStorage answers viewworks. It stores nothing.
 type viewStorage struct {
-	store      *clusterStore
-	sessions   Sessions
-	authorizer authorizer.Authorizer
-	silentAuthorizer   authorizer.Authorizer // without logRefusals, for counting clusters that nobody named
-	catalogs   *catalogs
-	limits     Limits
-	inFlight   *quota.Slots  // questions, by holder: see impersonation.Holder
-	callerMemory       *quota.Memory // of answers, by holder
-	clusterMemory     *quota.Memory // of all that is held for clusters, by cluster
+	store            *clusterStore
+	sessions         Sessions
+	authorizer       authorizer.Authorizer
+	silentAuthorizer authorizer.Authorizer // without logRefusals, for counting clusters that nobody named
+	catalogs         *catalogs
+	limits           Limits
+	inFlight         *quota.Slots  // questions, by holder: see impersonation.Holder
+	callerMemory     *quota.Memory // of answers, by holder
+	clusterMemory    *quota.Memory // of all that is held for clusters, by cluster
 }
 
 var (
@@ -41,9 +41,9 @@ var (
 func newViewStorage(b *clusterStore, s Sessions, a, unlogged authorizer.Authorizer, l Limits, memory *quota.Memory) *viewStorage {
 	return &viewStorage{
 		store: b, sessions: s, authorizer: a, silentAuthorizer: unlogged, limits: l, clusterMemory: memory,
-		catalogs: newCatalogs(memory),
-		inFlight: quota.NewSlots(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
-		callerMemory:     quota.NewMemory(l.ViewHeldBytesPerUser, l.ViewHeldBytes),
+		catalogs:     newCatalogs(memory),
+		inFlight:     quota.NewSlots(int64(l.ViewsInFlight), int64(l.ViewsPerUser)),
+		callerMemory: quota.NewMemory(l.ViewHeldBytesPerUser, l.ViewHeldBytes),
 	}
 }
 
@@ -79,7 +79,7 @@ type viewRequest struct {
 	views  *viewStorage
 	caller impersonation.Principal
 
-	mu      sync.Mutex
+	mu           sync.Mutex
 	reservations []memoryReservation // guarded by mu
 }
 

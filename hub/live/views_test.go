@@ -27,12 +27,14 @@ import (
 type fakeCluster struct {
 	mu        sync.Mutex
 	resources string // of the core group; guarded by mu
-	requests     map[string]int
+	requests  map[string]int
 }
 
 const podsResource = `{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get","list"],"shortNames":["po"]}`
 
-func newFakeCluster() *fakeCluster { return &fakeCluster{resources: podsResource, requests: map[string]int{}} }
+func newFakeCluster() *fakeCluster {
+	return &fakeCluster{resources: podsResource, requests: map[string]int{}}
+}
 
 func (s *fakeCluster) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()

@@ -55,9 +55,9 @@ func initialEventsEnd(version string) watch.Event {
 
 // clusterWatch is one watch of the board.
 type clusterWatch struct {
-	store  *clusterStore
-	selection  selection
-	events chan watch.Event // closed by end
+	store     *clusterStore
+	selection selection
+	events    chan watch.Event // closed by end
 }
 
 var _ watch.Interface = &clusterWatch{}

@@ -19,7 +19,7 @@ import (
 
 var (
 	errRateLimit = errors.New("too many attempts from this address")
-	errBusy    = errors.New("too many enrolments at once")
+	errBusy      = errors.New("too many enrolments at once")
 )
 
 // Limits bound what strangers can make the hub do, and those who hold a join token.
@@ -62,8 +62,8 @@ func (l *Limits) Validate() error {
 
 // limiter applies Limits.
 type limiter struct {
-	limits  Limits
-	now     func() time.Time
+	limits       Limits
+	now          func() time.Time
 	tokenLimiter *tokenLimiter
 	// anonymousSlots are the places for work of strangers, tokenSlots of those who hold a
 	// token.
@@ -77,7 +77,7 @@ func newLimiter(limits Limits, now func() time.Time) *limiter {
 	return &limiter{
 		limits:         limits,
 		now:            now,
-		tokenLimiter:        newTokenLimiter(limits, now),
+		tokenLimiter:   newTokenLimiter(limits, now),
 		anonymousSlots: make(chan struct{}, limits.Concurrent),
 		tokenSlots:     make(chan struct{}, limits.Concurrent),
 		addresses:      lru.New(limits.Addresses),

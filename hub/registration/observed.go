@@ -29,10 +29,10 @@ var summaryLabels = []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZon
 // observed is what is known of one cluster beside its record. Values are copied,
 // never changed in place.
 type observed struct {
-	session  *identity.Cluster
-	summary  *Summary
+	session     *identity.Cluster
+	summary     *Summary
 	hasConflict bool // another kube-system UID than the pinned one was refused
-	isResolved bool // a new join has ended the conflict
+	isResolved  bool // a new join has ended the conflict
 }
 
 // observedStore holds what the tunnel tells, by cluster name, until the record is gone.

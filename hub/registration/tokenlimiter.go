@@ -22,7 +22,7 @@ type tokenLimiter struct {
 	burst int
 	now   func() time.Time
 
-	mu    sync.Mutex
+	mu     sync.Mutex
 	tokens map[string]*issuedToken // guarded by mu; by the name of the Secret
 }
 
