@@ -19,18 +19,18 @@ const (
 	workers = 8
 	// maxWrites is how many writes may be asked of the hub at once.
 	maxWrites = 256
-	// firstPause and longestPause are between tries.
-	firstPause   = 50 * time.Millisecond
-	longestPause = 5 * time.Minute
-	// firstSuspension and longestSuspension are between two looks at what ends.
-	firstSuspension   = time.Second
-	longestSuspension = 30 * time.Second
-	// statePause is between two reports of a share that changes without end.
-	statePause = 500 * time.Millisecond
+	// firstRetry and longestRetry are between tries.
+	firstRetry   = 50 * time.Millisecond
+	longestRetry = 5 * time.Minute
+	// firstTerminationCheck and longestTerminationCheck are between two looks at what ends.
+	firstTerminationCheck   = time.Second
+	longestTerminationCheck = 30 * time.Second
+	// reportInterval is between two reports of a share that changes without end.
+	reportInterval = 500 * time.Millisecond
 	// requestTimeout is longer than an API server takes for a request by itself.
 	requestTimeout = 90 * time.Second
-	// tenth: deletions that nothing proves are held if they are more than one of so many.
-	tenth = 10
+	// holdDivisor: deletions that nothing proves are held if they are more than one of so many.
+	holdDivisor = 10
 	// fieldManager owns what is written in the cluster.
 	fieldManager = "spokelet"
 )

@@ -14,26 +14,26 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// absence says how sure it is that an object was deleted which a side does not have.
-type absence int
+// deletionEvidence says how sure it is that an object was deleted which a side does not have.
+type deletionEvidence int
 
 const (
 	// unproven: it is merely not there.
-	unproven absence = iota
-	// judged: it is not there, and few are; or the deletions were confirmed.
-	judged
-	// proven: its deletion was seen.
-	proven
+	unproven deletionEvidence = iota
+	// accepted: it is not there, and few are; or the deletions were confirmed.
+	accepted
+	// observed: its deletion was seen.
+	observed
 )
 
-// sight is an object as one side has it.
-type sight struct {
+// sideState is an object as one side has it.
+type sideState struct {
 	present bool
-	// absence is of an object that is not present; weighed: it was judged, if perhaps held;
+	// evidence is of an object that is not present; weighed: it was judged, if perhaps held;
 	// awaits: more may be absent, and it is judged with that.
-	absence         absence
-	weighed, awaits bool
-	uid             types.UID
+	evidence              deletionEvidence
+	evaluated, awaitsList bool
+	uid                   types.UID
 	// version names raw, the content; nil where the record has the same.
 	version string
 	raw     []byte
@@ -45,21 +45,21 @@ type sight struct {
 	unselected bool
 }
 
-// load has the sight have its content, which it left to the record.
-func (s *sight) load(r *record) {
+// loadContent has the sight have its content, which it left to the record.
+func (s *sideState) loadContent(r *record) {
 	if s.present && s.raw == nil {
-		s.raw = r.content(s.version)
+		s.raw = r.contentOf(s.version)
 	}
 }
 
-// leave leaves the content to the record, if that has the same: it is not kept twice.
-func (s *sight) leave(r *record) {
-	if s.raw != nil && r.content(s.version) != nil {
+// dropRecordedContent leaves the content to the record, if that has the same: it is not kept twice.
+func (s *sideState) dropRecordedContent(r *record) {
+	if s.raw != nil && r.contentOf(s.version) != nil {
 		s.raw = nil
 	}
 }
 
-func (s *sight) live() bool { return s.present && !s.deleting }
+func (s *sideState) isLive() bool { return s.present && !s.deleting }
 
 // policy says how the two sides of an object are kept the same.
 type policy struct {
@@ -74,50 +74,50 @@ type policy struct {
 	schema   *merge.Schema
 }
 
-// both tells whether changes of both sides travel.
-func (p policy) both() bool { return p.toSpoke && p.toHub }
+// isBothWays tells whether changes of both sides travel.
+func (p policy) isBothWays() bool { return p.toSpoke && p.toHub }
 
-// source is the side that is followed where one is.
-func (p policy) source() merge.Side {
+// sourceSide is the side that is followed where one is.
+func (p policy) sourceSide() merge.Side {
 	if p.toSpoke {
 		return merge.Hub
 	}
 	return merge.Spoke
 }
 
-// deed is what a step does.
-type deed int
+// action is what a step does.
+type action int
 
 const (
-	// rest: there is nothing to do, or not now.
-	rest deed = iota
-	// adopt records that both sides are in step.
-	adopt
-	// forget drops the record.
-	forget
-	// write makes one request for an object of Side.
-	write
-	// remove deletes the object of Side.
-	remove
-	// collide: the sides differ, and nothing says how they came to be.
-	collide
-	// held: a deletion that nothing proves.
-	held
+	// doNothing: there is nothing to do, or not now.
+	doNothing action = iota
+	// recordInSync records that both sides are in step.
+	recordInSync
+	// deleteRecord drops the record.
+	deleteRecord
+	// writeObject makes one request for an object of Side.
+	writeObject
+	// deleteObject deletes the object of Side.
+	deleteObject
+	// reportCollision: the sides differ, and nothing says how they came to be.
+	reportCollision
+	// holdDeletion: a deletion that nothing proves.
+	holdDeletion
 )
 
 // step is the next thing to do for an object: one request at most.
 type step struct {
-	do   deed
-	side merge.Side
-	part wire.SharedPart
+	action action
+	side   merge.Side
+	part   wire.SharedPart
 	// from and to are the content of Side, before and after a write; from is nil in a
 	// creation.
 	from, to sharedobject.Content
 	// next are the contents that are in step afterwards.
 	next merge.States
-	// follows: what Side makes of the write is taken as it is, since its changes do not
+	// isOneWay: what Side makes of the write is taken as it is, since its changes do not
 	// travel.
-	follows bool
+	isOneWay bool
 	// raw is to, encoded; of a write that is to be made.
 	raw []byte
 	// conflicts names the fields that the winner decided; fields, in a collision, those
@@ -125,57 +125,57 @@ type step struct {
 	conflicts, fields []string
 }
 
-// question is what a step is decided by.
-type question struct {
+// mergeInput is what a step is decided by.
+type mergeInput struct {
 	policy
 	// record is nil when both sides were never in step.
 	record *record
-	// unsure is the base that holds instead if the write of the side written was done,
+	// uncertainBase is the base that holds instead if the write of the side written was done,
 	// whose outcome is not known; nil when all are.
-	unsure     *merge.States
-	written    merge.Side
-	hub, spoke sight
+	uncertainBase *merge.States
+	uncertainSide merge.Side
+	hub, spoke    sideState
 }
 
 // decide is the next step. It is a function of the question alone.
-func (q question) decide() (step, error) {
+func (q mergeInput) decide() (step, error) {
 	switch {
 	case q.record != nil && (q.hub.unselected || q.spoke.unselected):
-		return step{do: forget}, nil
-	case q.record == nil || q.ofReplaced():
-		return q.first()
-	case q.gone(merge.Hub) || q.gone(merge.Spoke):
-		return q.deletion()
+		return step{action: deleteRecord}, nil
+	case q.record == nil || q.isOfReplacedObjects():
+		return q.decideFirst()
+	case q.isGone(merge.Hub) || q.isGone(merge.Spoke):
+		return q.decideDeletion()
 	default:
-		return q.merge()
+		return q.decideMerge()
 	}
 }
 
-// ofReplaced tells whether the record is of other objects, of the cluster that was there
+// isOfReplacedObjects tells whether the record is of other objects, of the cluster that was there
 // before.
-func (q question) ofReplaced() bool {
+func (q mergeInput) isOfReplacedObjects() bool {
 	return q.replaced && (q.hub.present && q.hub.uid != q.record.HubUID || q.spoke.present && q.spoke.uid != q.record.SpokeUID)
 }
 
-// first decides about an object that was never in step.
-func (q question) first() (step, error) {
+// decideFirst decides about an object that was never in step.
+func (q mergeInput) decideFirst() (step, error) {
 	switch {
 	case q.hub.unselected || q.spoke.unselected:
 		return step{}, nil // also where the hub says no more of it
-	case q.hub.live() && q.spoke.live():
-		return q.adoption()
-	case q.hub.live() && !q.spoke.present && q.toSpoke:
-		return q.creation(merge.Spoke, q.hub, q.spokeStatus)
-	case q.spoke.live() && !q.hub.present && q.toHub:
-		return q.creation(merge.Hub, q.spoke, q.hubStatus)
+	case q.hub.isLive() && q.spoke.isLive():
+		return q.decideAdoption()
+	case q.hub.isLive() && !q.spoke.present && q.toSpoke:
+		return q.decideCreation(merge.Spoke, q.hub, q.spokeStatus)
+	case q.spoke.isLive() && !q.hub.present && q.toHub:
+		return q.decideCreation(merge.Hub, q.spoke, q.hubStatus)
 	default:
 		return step{}, nil
 	}
 }
 
-// creation creates on one side what the other has. Without its status, where that takes
+// decideCreation creates on one side what the other has. Without its status, where that takes
 // another request.
-func (q question) creation(side merge.Side, of sight, subresource bool) (step, error) {
+func (q mergeInput) decideCreation(side merge.Side, of sideState, subresource bool) (step, error) {
 	to, err := sharedobject.Decode(of.raw)
 	if err != nil {
 		return step{}, err
@@ -184,34 +184,34 @@ func (q question) creation(side merge.Side, of sight, subresource bool) (step, e
 		to = to.WithStatus(nil)
 	}
 	return step{
-		do: write, side: side, part: wire.PartObject, to: to, follows: !q.both(),
+		action: writeObject, side: side, part: wire.PartObject, to: to, isOneWay: !q.isBothWays(),
 		next: merge.States{Hub: to, Spoke: to},
 	}, nil
 }
 
-// adoption decides about an object that both sides had before.
-func (q question) adoption() (step, error) {
-	hub, spoke, err := q.contents()
+// decideAdoption decides about an object that both sides had before.
+func (q mergeInput) decideAdoption() (step, error) {
+	hub, spoke, err := q.decodeContents()
 	if err != nil {
 		return step{}, err
 	}
-	if alike(hub, spoke) {
+	if areEquivalent(hub, spoke) {
 		base := merge.States{Hub: hub, Spoke: spoke}
 		if !equality.Semantic.DeepEqual(hub["status"], spoke["status"]) {
 			base = merge.States{Hub: hub.WithStatus(nil), Spoke: spoke.WithStatus(nil)}
 		}
-		return step{do: adopt, next: base}, nil
+		return step{action: recordInSync, next: base}, nil
 	}
 	if q.adoptAny {
-		return q.combine(merge.States{}, hub, spoke)
+		return q.mergeContents(merge.States{}, hub, spoke)
 	}
 	fields, err := q.schema.Differences(hub, spoke)
-	return step{do: collide, fields: fields}, err
+	return step{action: reportCollision, fields: fields}, err
 }
 
-// alike tells whether two contents can be of one object: a status that one side has not
+// areEquivalent tells whether two contents can be of one object: a status that one side has not
 // written yet is no difference.
-func alike(hub, spoke sharedobject.Content) bool {
+func areEquivalent(hub, spoke sharedobject.Content) bool {
 	h, hasHub := hub.Status()
 	s, hasSpoke := spoke.Status()
 	if hasHub && hasSpoke && !equality.Semantic.DeepEqual(h, s) {
@@ -220,7 +220,7 @@ func alike(hub, spoke sharedobject.Content) bool {
 	return equality.Semantic.DeepEqual(hub.WithStatus(nil), spoke.WithStatus(nil))
 }
 
-func (q question) contents() (hub, spoke sharedobject.Content, err error) {
+func (q mergeInput) decodeContents() (hub, spoke sharedobject.Content, err error) {
 	if hub, err = sharedobject.Decode(q.hub.raw); err != nil {
 		return nil, nil, fmt.Errorf("hub: %w", err)
 	}
@@ -230,37 +230,37 @@ func (q question) contents() (hub, spoke sharedobject.Content, err error) {
 	return hub, spoke, nil
 }
 
-// sight is that of a side.
-func (q question) sight(side merge.Side) sight {
+// side is that of a side.
+func (q mergeInput) side(side merge.Side) sideState {
 	if side == merge.Hub {
 		return q.hub
 	}
 	return q.spoke
 }
 
-// gone tells whether a side has the object of the record no more.
-func (q question) gone(side merge.Side) bool {
+// isGone tells whether a side has the object of the record no more.
+func (q mergeInput) isGone(side merge.Side) bool {
 	uid := q.record.HubUID
 	if side == merge.Spoke {
 		uid = q.record.SpokeUID
 	}
-	s := q.sight(side)
+	s := q.side(side)
 	return !s.present || s.deleting || s.uid != uid
 }
 
-// deletion decides about an object that was in step, and is gone on one side at least.
-func (q question) deletion() (step, error) {
-	hub, spoke := q.gone(merge.Hub), q.gone(merge.Spoke)
+// decideDeletion decides about an object that was in step, and is gone on one side at least.
+func (q mergeInput) decideDeletion() (step, error) {
+	hub, spoke := q.isGone(merge.Hub), q.isGone(merge.Spoke)
 	switch {
 	case hub && spoke:
 		if q.hub.present && q.hub.deleting || q.spoke.present && q.spoke.deleting {
 			return step{}, nil
 		}
-		return step{do: forget}, nil
+		return step{action: deleteRecord}, nil
 	case hub:
-		return q.follow(merge.Hub, q.toSpoke, q.toHub)
+		return q.propagateDeletion(merge.Hub, q.toSpoke, q.toHub)
 	default:
-		return q.follow(merge.Spoke, q.toHub, q.toSpoke)
+		return q.propagateDeletion(merge.Spoke, q.toHub, q.toSpoke)
 	}
 }
 
@@ -268,53 +268,53 @@ func (q question) deletion() (step, error) {
 // the other has changed it.
 const conflictDeletion = "deletion"
 
-// follow decides what becomes of an object that side has no more: the deletion travels,
+// propagateDeletion decides what becomes of an object that side has no more: the deletion travels,
 // or it is undone where the other way travels.
-func (q question) follow(side merge.Side, travels, undone bool) (step, error) {
-	s, other := q.sight(side), other(side)
+func (q mergeInput) propagateDeletion(side merge.Side, travels, undone bool) (step, error) {
+	s, other := q.side(side), otherSide(side)
 	switch {
 	case !travels && s.deleting:
 		return step{}, nil // it is made again once it is gone
 	case !travels:
-		return step{do: forget}, nil
-	case !s.present && s.absence == unproven:
-		return step{do: held, side: side}, nil
+		return step{action: deleteRecord}, nil
+	case !s.present && s.evidence == unproven:
+		return step{action: holdDeletion, side: side}, nil
 	}
 	var conflicts []string
-	if undone && q.changed(other) {
+	if undone && q.hasChanged(other) {
 		conflicts = []string{conflictDeletion}
 	}
 	if conflicts == nil || q.winner == side {
-		return step{do: remove, side: other, conflicts: conflicts}, nil
+		return step{action: deleteObject, side: other, conflicts: conflicts}, nil
 	}
 	if s.deleting {
 		return step{}, nil
 	}
-	return step{do: forget, conflicts: conflicts}, nil
+	return step{action: deleteRecord, conflicts: conflicts}, nil
 }
 
-// changed tells whether a side has another content than the record.
-func (q question) changed(side merge.Side) bool {
+// hasChanged tells whether a side has another content than the record.
+func (q mergeInput) hasChanged(side merge.Side) bool {
 	raw := q.record.Base.Hub
 	if side == merge.Spoke && q.record.Base.Spoke != nil {
 		raw = q.record.Base.Spoke
 	}
-	return sharedobject.Version(raw) != q.sight(side).version
+	return sharedobject.Version(raw) != q.side(side).version
 }
 
-func other(side merge.Side) merge.Side {
+func otherSide(side merge.Side) merge.Side {
 	if side == merge.Hub {
 		return merge.Spoke
 	}
 	return merge.Hub
 }
 
-// merge decides about an object that both sides have.
-func (q question) merge() (step, error) {
-	if q.unsure == nil && !q.changed(merge.Hub) && !q.changed(merge.Spoke) {
+// decideMerge decides about an object that both sides have.
+func (q mergeInput) decideMerge() (step, error) {
+	if q.uncertainBase == nil && !q.hasChanged(merge.Hub) && !q.hasChanged(merge.Spoke) {
 		return step{}, nil
 	}
-	hub, spoke, err := q.contents()
+	hub, spoke, err := q.decodeContents()
 	if err != nil {
 		return step{}, err
 	}
@@ -322,17 +322,17 @@ func (q question) merge() (step, error) {
 	if err != nil {
 		return step{}, err
 	}
-	return q.combine(base, hub, spoke)
+	return q.mergeContents(base, hub, spoke)
 }
 
-// combine decides what both sides become, given what they were.
-func (q question) combine(base merge.States, hub, spoke sharedobject.Content) (step, error) {
+// mergeContents decides what both sides become, given what they were.
+func (q mergeInput) mergeContents(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	switch {
-	case q.unsure != nil && q.both():
-		return q.combineUnsure(base, hub, spoke)
-	case q.both():
-		return q.combineBoth(base, hub, spoke)
+	case q.uncertainBase != nil && q.isBothWays():
+		return q.mergeUncertain(base, hub, spoke)
+	case q.isBothWays():
+		return q.mergeBothWays(base, hub, spoke)
 	default:
-		return q.repair(base, hub, spoke)
+		return q.mergeOneWay(base, hub, spoke)
 	}
 }

@@ -16,23 +16,23 @@ import (
 )
 
 // at is an object of a side, with a content in JSON.
-func at(uid, raw string, edits ...func(*sight)) sight {
-	s := sight{present: true, uid: types.UID("uid-" + uid), version: sharedobject.Version([]byte(raw)), raw: []byte(raw)}
+func at(uid, raw string, edits ...func(*sideState)) sideState {
+	s := sideState{present: true, uid: types.UID("uid-" + uid), version: sharedobject.Version([]byte(raw)), raw: []byte(raw)}
 	for _, edit := range edits {
 		edit(&s)
 	}
 	return s
 }
 
-func deleting(s *sight)   { s.deleting = true }
-func unselected(s *sight) { s.unselected = true }
+func deleting(s *sideState)   { s.deleting = true }
+func unselected(s *sideState) { s.unselected = true }
 
 // lacks is a side without the object.
-func lacks(a absence) sight { return sight{absence: a} }
+func lacks(a deletionEvidence) sideState { return sideState{evidence: a} }
 
 // was is the record of the objects h and s, that had a content, or two.
 func was(contents ...string) *record {
-	r := &record{HubUID: "uid-h", SpokeUID: "uid-s", Base: states{Hub: []byte(contents[0])}}
+	r := &record{HubUID: "uid-h", SpokeUID: "uid-s", Base: encodedStates{Hub: []byte(contents[0])}}
 	if len(contents) > 1 {
 		r.Base.Spoke = []byte(contents[1])
 	}
@@ -41,9 +41,9 @@ func was(contents ...string) *record {
 
 // told is a step in words.
 func (s step) told() string {
-	words := []string{map[deed]string{
-		rest: "rest", adopt: "adopt", forget: "forget", write: "write", remove: "remove", collide: "collide", held: "held",
-	}[s.do]}
+	words := []string{map[action]string{
+		doNothing: "rest", recordInSync: "adopt", deleteRecord: "forget", writeObject: "write", deleteObject: "remove", reportCollision: "collide", holdDeletion: "held",
+	}[s.action]}
 	if s.side != "" {
 		words = append(words, string(s.side))
 	}
@@ -97,8 +97,8 @@ type decision struct {
 	policy policy
 	record *record
 	unsure *merge.States
-	hub    sight
-	spoke  sight
+	hub    sideState
+	spoke  sideState
 	want   string
 }
 
@@ -106,7 +106,7 @@ func decideAll(t *testing.T, cases map[string]decision) {
 	t.Helper()
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := question{policy: c.policy, record: c.record, unsure: c.unsure, written: merge.Spoke, hub: c.hub, spoke: c.spoke}.decide()
+			got, err := mergeInput{policy: c.policy, record: c.record, uncertainBase: c.unsure, uncertainSide: merge.Spoke, hub: c.hub, spoke: c.spoke}.decide()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +130,7 @@ const (
 	a3S3 = `{"spec":{"a":"3"},"status":{"x":"3"}}`
 )
 
-func TestTheFirstStepOfAnObject(t *testing.T) {
+func TestDecideFirstStep(t *testing.T) {
 	decideAll(t, map[string]decision{
 		"the hub's is created in the cluster": {
 			reason: "it travels", policy: bothHub, hub: at("h", a1), spoke: lacks(unproven), want: "write Spoke Object {spec:{a:1}} then {spec:{a:1}}",
@@ -155,7 +155,7 @@ func TestTheFirstStepOfAnObject(t *testing.T) {
 		},
 		"nothing is made of one that the hub has and does not select": {
 			reason: "it is not shared, and the hub says no more of it", policy: bothHub,
-			hub: sight{unselected: true}, spoke: at("s", a1), want: "rest",
+			hub: sideState{unselected: true}, spoke: at("s", a1), want: "rest",
 		},
 		"those are not adopted of which one is not selected": {
 			reason: "they are not shared, whatever they are", policy: bothHub.with(anyAdopted),
@@ -191,16 +191,16 @@ func TestTheFirstStepOfAnObject(t *testing.T) {
 	})
 }
 
-func TestTheStepAfterADeletion(t *testing.T) {
+func TestDecideAfterDeletion(t *testing.T) {
 	decideAll(t, map[string]decision{
 		"one on the hub travels": {
-			reason: "it was seen", policy: bothHub, record: was(a1), hub: lacks(proven), spoke: at("s", a1), want: "remove Spoke",
+			reason: "it was seen", policy: bothHub, record: was(a1), hub: lacks(observed), spoke: at("s", a1), want: "remove Spoke",
 		},
 		"one in the cluster travels": {
-			reason: "it was seen", policy: bothHub, record: was(a1), hub: at("h", a1), spoke: lacks(proven), want: "remove Hub",
+			reason: "it was seen", policy: bothHub, record: was(a1), hub: at("h", a1), spoke: lacks(observed), want: "remove Hub",
 		},
 		"one that was judged travels": {
-			reason: "few are absent", policy: bothHub, record: was(a1), hub: lacks(judged), spoke: at("s", a1), want: "remove Spoke",
+			reason: "few are absent", policy: bothHub, record: was(a1), hub: lacks(accepted), spoke: at("s", a1), want: "remove Spoke",
 		},
 		"one that nothing proves is held": {
 			reason: "absent is not deleted", policy: bothHub, record: was(a1), hub: lacks(unproven), spoke: at("s", a1), want: "held Hub",
@@ -212,28 +212,28 @@ func TestTheStepAfterADeletion(t *testing.T) {
 			reason: "nobody has changed the UID of an object", policy: bothHub, record: was(a1), hub: at("h2", a1), spoke: at("s", a1), want: "remove Spoke",
 		},
 		"the winner's beats a change, and that is told": {
-			reason: "the change gets lost", policy: bothHub, record: was(a1), hub: lacks(proven), spoke: at("s", a2), want: "remove Spoke !deletion",
+			reason: "the change gets lost", policy: bothHub, record: was(a1), hub: lacks(observed), spoke: at("s", a2), want: "remove Spoke !deletion",
 		},
 		"the loser's is undone by a change, and that is told": {
-			reason: "the deletion gets lost", policy: bothSpoke, record: was(a1), hub: lacks(proven), spoke: at("s", a2), want: "forget !deletion",
+			reason: "the deletion gets lost", policy: bothSpoke, record: was(a1), hub: lacks(observed), spoke: at("s", a2), want: "forget !deletion",
 		},
 		"the loser's is undone once the object is gone": {
 			reason: "its name is taken", policy: bothSpoke, record: was(a1), hub: at("h", a1, deleting), spoke: at("s", a2), want: "rest",
 		},
 		"one of a side that follows is undone": {
-			reason: "no change of the hub travels", policy: toHub, record: was(a1), hub: lacks(proven), spoke: at("s", a1), want: "forget",
+			reason: "no change of the hub travels", policy: toHub, record: was(a1), hub: lacks(observed), spoke: at("s", a1), want: "forget",
 		},
 		"one of a side that follows is undone once the object is gone": {
 			reason: "its name is taken", policy: toHub, record: was(a1), hub: at("h", a1, deleting), spoke: at("s", a1), want: "rest",
 		},
 		"one of the side that is followed beats a change": {
-			reason: "no change of the cluster travels", policy: toSpoke, record: was(a1), hub: lacks(proven), spoke: at("s", a2), want: "remove Spoke",
+			reason: "no change of the cluster travels", policy: toSpoke, record: was(a1), hub: lacks(observed), spoke: at("s", a2), want: "remove Spoke",
 		},
 		"of both sides ends it": {
-			reason: "nothing is left", policy: bothHub, record: was(a1), hub: lacks(unproven), spoke: lacks(proven), want: "forget",
+			reason: "nothing is left", policy: bothHub, record: was(a1), hub: lacks(unproven), spoke: lacks(observed), want: "forget",
 		},
 		"of both sides does not end while one waits for finalizers": {
-			reason: "the object is there yet", policy: bothHub, record: was(a1), hub: lacks(proven), spoke: at("s", a1, deleting), want: "rest",
+			reason: "the object is there yet", policy: bothHub, record: was(a1), hub: lacks(observed), spoke: at("s", a1, deleting), want: "rest",
 		},
 		"no deletion but one from the selection ends it": {
 			reason: "it is not shared any more", policy: bothHub, record: was(a1), hub: at("h", a1, unselected), spoke: at("s", a1), want: "forget",
@@ -241,7 +241,7 @@ func TestTheStepAfterADeletion(t *testing.T) {
 	})
 }
 
-func TestTheStepAfterAChange(t *testing.T) {
+func TestDecideAfterChange(t *testing.T) {
 	decideAll(t, map[string]decision{
 		"none is needed after none": {
 			reason: "both are as they were", policy: bothHub, record: was(a1), hub: at("h", a1), spoke: at("s", a1), want: "rest",
@@ -296,9 +296,9 @@ func TestTheStepAfterAChange(t *testing.T) {
 	})
 }
 
-func TestTheStepAfterAWriteWhoseOutcomeGotLost(t *testing.T) {
+func TestDecideAfterUncertainWrite(t *testing.T) {
 	wrote := func(hub, spoke string) *merge.States {
-		s, err := states{Hub: []byte(hub), Spoke: []byte(spoke)}.decode()
+		s, err := encodedStates{Hub: []byte(hub), Spoke: []byte(spoke)}.decode()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,13 +38,13 @@ type definition struct {
 // definitionName is that of the CustomResourceDefinition of a share.
 func definitionName(spec *wire.Share) string { return spec.Resource + "." + spec.Group }
 
-// readDefinition reads a definition, or says why it cannot be used.
-func readDefinition(obj *unstructured.Unstructured, spec *wire.Share) (*definition, *wire.ShareProblem) {
+// parseDefinition reads a definition, or says why it cannot be used.
+func parseDefinition(obj *unstructured.Unstructured, spec *wire.Share) (*definition, *wire.ShareProblem) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &crd); err != nil {
 		return nil, clusterProblem(syncv1alpha1.ReasonDefinitionIncompatible, "definition %s cannot be read: %v", obj.GetName(), err)
 	}
-	if problem := unusable(&crd, spec); problem != nil {
+	if problem := definitionProblem(&crd, spec); problem != nil {
 		return nil, problem
 	}
 	for i := range crd.Spec.Versions {
@@ -73,8 +73,8 @@ func newDefinition(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensio
 	return d, nil
 }
 
-// unusable says why no version of a definition can be used.
-func unusable(crd *apiextensionsv1.CustomResourceDefinition, spec *wire.Share) *wire.ShareProblem {
+// definitionProblem says why no version of a definition can be used.
+func definitionProblem(crd *apiextensionsv1.CustomResourceDefinition, spec *wire.Share) *wire.ShareProblem {
 	established := false
 	for _, c := range crd.Status.Conditions {
 		if c.Type == apiextensionsv1.Established {
@@ -98,14 +98,14 @@ func clusterProblem(reason, format string, args ...any) *wire.ShareProblem {
 	return wire.NewShareProblem(reason, "cluster: "+fmt.Sprintf(format, args...))
 }
 
-// missing is the problem of a definition that is not there, which is brought if the share
+// createMissingDefinition is the problem of a definition that is not there, which is brought if the share
 // has one.
-func (s *share) missing(ctx context.Context, spec *wire.Share) *wire.ShareProblem {
+func (s *share) createMissingDefinition(ctx context.Context, spec *wire.Share) *wire.ShareProblem {
 	name := definitionName(spec)
 	if len(spec.Definition) == 0 {
 		return clusterProblem(syncv1alpha1.ReasonDefinitionMissing, "definition %s does not exist", name)
 	}
-	if err := s.engine.bring(ctx, name, spec.Definition); err != nil {
+	if err := s.engine.createDefinition(ctx, name, spec.Definition); err != nil {
 		reason := syncv1alpha1.ReasonDefinitionMissing
 		if apierrors.IsForbidden(err) {
 			reason = syncv1alpha1.ReasonRightsMissing
@@ -115,9 +115,9 @@ func (s *share) missing(ctx context.Context, spec *wire.Share) *wire.ShareProble
 	return clusterProblem(syncv1alpha1.ReasonDefinitionNotReady, "definition %s was created", name)
 }
 
-// bring creates a definition. By server-side apply, since a right to create can be one
+// createDefinition creates a definition. By server-side apply, since a right to create can be one
 // for a name only so; whoever has created another meanwhile wins.
-func (e *Engine) bring(ctx context.Context, name string, raw json.RawMessage) error {
+func (e *Engine) createDefinition(ctx context.Context, name string, raw json.RawMessage) error {
 	obj := &unstructured.Unstructured{}
 	if err := obj.UnmarshalJSON(raw); err != nil {
 		return fmt.Errorf("decode: %w", err)

@@ -28,27 +28,27 @@ type Engine struct {
 	// objects is made after shares, and both are told from one goroutine.
 	objects *resource.Mirror
 	queue   workqueue.TypedRateLimitingInterface[wire.SharedKey]
-	pace    ratelimit.Pacer[wire.SharedKey]
-	// dirty is signalled when a state is to be reported.
-	dirty chan struct{}
+	limiter ratelimit.Pacer[wire.SharedKey]
+	// reportNeeded is signalled when a state is to be reported.
+	reportNeeded chan struct{}
 
 	mu sync.Mutex
 	// All below are guarded by mu.
 	//
 	// ctx is that of Run; nil before. ended: nothing is started any more.
-	ctx    context.Context
-	ended  bool
-	byName map[string]*share
+	runCtx       context.Context
+	stopped      bool
+	sharesByName map[string]*share
 	// synced: the hub has said all that it has, once.
 	synced bool
 	// generation is that of the last write.
 	generation int64
-	// asked are the objects whose write the hub has not answered; waiting those that wait
+	// writeSlots are the objects whose write the hub has not answered; waiting those that wait
 	// for a place among them, in order.
-	asked   map[wire.SharedKey]struct{}
-	waiting []wire.SharedKey
-	// unreported are the shares whose state may have changed.
-	unreported map[*share]struct{}
+	writeSlots     map[wire.SharedKey]struct{}
+	waitingForSlot []wire.SharedKey
+	// sharesToReport are the shares whose state may have changed.
+	sharesToReport map[*share]struct{}
 
 	running sync.WaitGroup
 }
@@ -60,12 +60,12 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, writes: resource.NewSource(wire.KindSharedWrite), states: resource.NewSource(wire.KindShareState),
-		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[wire.SharedKey](firstPause, longestPause)),
-		dirty:  make(chan struct{}, 1),
-		byName: map[string]*share{}, asked: map[wire.SharedKey]struct{}{}, unreported: map[*share]struct{}{},
+		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[wire.SharedKey](firstRetry, longestRetry)),
+		reportNeeded: make(chan struct{}, 1),
+		sharesByName: map[string]*share{}, writeSlots: map[wire.SharedKey]struct{}{}, sharesToReport: map[*share]struct{}{},
 	}
-	e.shares = resource.NewMirror(wire.KindShare, resource.Receiver{Put: e.putShare, Delete: e.deleteShare, Synced: e.sharesSynced})
-	e.objects = resource.NewMirror(wire.KindSharedObject, resource.Receiver{Put: e.putObject, Delete: e.deleteObject, Synced: e.objectsSynced})
+	e.shares = resource.NewMirror(wire.KindShare, resource.Receiver{Put: e.handleShare, Delete: e.handleShareDeletion, Synced: e.deleteOrphanedRecords})
+	e.objects = resource.NewMirror(wire.KindSharedObject, resource.Receiver{Put: e.handleHubObject, Delete: e.handleHubObjectDeletion, Synced: e.markSynced})
 	// What the process before has asked for is asked again, where that is still wanted.
 	e.writes.Complete()
 	e.states.Complete()
@@ -81,33 +81,33 @@ func (e *Engine) Mirrors() []*resource.Mirror { return []*resource.Mirror{e.shar
 // Run shares objects until ctx ends, and returns when nothing is being written any more.
 // An engine runs once.
 func (e *Engine) Run(ctx context.Context) error {
-	for _, s := range e.begin(ctx) {
-		e.start(s)
+	for _, s := range e.setRunContext(ctx) {
+		e.startShare(s)
 	}
 	for range workers {
 		e.running.Go(func() {
-			for e.work(ctx) {
+			for e.processNextItem(ctx) {
 			}
 		})
 	}
-	e.running.Go(func() { e.report(ctx) })
+	e.running.Go(func() { e.runReporter(ctx) })
 	<-ctx.Done()
 	e.mu.Lock()
-	e.ended = true
+	e.stopped = true
 	e.mu.Unlock()
 	e.queue.ShutDown()
 	e.running.Wait()
 	return nil
 }
 
-// work sees to one object; it returns false when there will be no more.
-func (e *Engine) work(ctx context.Context) bool {
+// processNextItem sees to one object; it returns false when there will be no more.
+func (e *Engine) processNextItem(ctx context.Context) bool {
 	key, shutdown := e.queue.Get()
 	if shutdown {
 		return false
 	}
 	defer e.queue.Done(key)
-	again, err := e.see(ctx, key)
+	again, err := e.reconcile(ctx, key)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
@@ -121,39 +121,39 @@ func (e *Engine) work(ctx context.Context) bool {
 	return true
 }
 
-// share returns what is known of a share, made on first use.
-func (e *Engine) share(name string) *share {
+// getOrCreateShare returns what is known of a share, made on first use.
+func (e *Engine) getOrCreateShare(name string) *share {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s, ok := e.byName[name]
+	s, ok := e.sharesByName[name]
 	if !ok {
 		s = newShare(e, name)
-		e.byName[name] = s
+		e.sharesByName[name] = s
 	}
 	return s
 }
 
-func (e *Engine) find(name string) *share {
+func (e *Engine) getShare(name string) *share {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.byName[name]
+	return e.sharesByName[name]
 }
 
-// begin has shares started from now on, and returns those that are known already.
-func (e *Engine) begin(ctx context.Context) []*share {
+// setRunContext has shares started from now on, and returns those that are known already.
+func (e *Engine) setRunContext(ctx context.Context) []*share {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ctx = ctx
-	return slices.Collect(maps.Values(e.byName))
+	e.runCtx = ctx
+	return slices.Collect(maps.Values(e.sharesByName))
 }
 
-// start has a share follow the cluster, once the engine runs.
-func (e *Engine) start(s *share) {
+// startShare has a share follow the cluster, once the engine runs.
+func (e *Engine) startShare(s *share) {
 	e.mu.Lock()
-	ctx := e.ctx
+	ctx := e.runCtx
 	e.mu.Unlock()
 	if ctx != nil {
-		s.restart(ctx)
+		s.startWatches(ctx)
 	}
 }
 
@@ -164,82 +164,82 @@ type claim struct {
 	namespace string
 }
 
-// claim has a share have the objects that its spec names, and no others; it returns the
+// claimObjects has a share have the objects that its spec names, and no others; it returns the
 // share that has them already, if there is one. s.mu is held.
-func (e *Engine) claim(s *share) (other string) {
+func (e *Engine) claimObjects(s *share) (other string) {
 	var want claim
 	if s.spec != nil && s.spec.Problem == nil {
 		want = claim{resource: resourceOf(s.spec).GroupResource(), namespace: s.spec.SpokeNamespace}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name, t := range e.byName {
+	for name, t := range e.sharesByName {
 		if t != s && t.claimed == want && want != (claim{}) {
 			want, other = claim{}, name
 		}
 	}
-	if s.claimed != want && s.claimed != (claim{}) && !e.ended {
-		e.running.Go(func() { e.retryOverlapping(s) })
+	if s.claimed != want && s.claimed != (claim{}) && !e.stopped {
+		e.running.Go(func() { e.restartOverlapping(s) })
 	}
 	s.claimed = want
 	return other
 }
 
-// retryOverlapping starts the shares whose objects may be nobody else's by now.
-func (e *Engine) retryOverlapping(but *share) {
+// restartOverlapping starts the shares whose objects may be nobody else's by now.
+func (e *Engine) restartOverlapping(but *share) {
 	e.mu.Lock()
-	all := slices.Collect(maps.Values(e.byName))
+	all := slices.Collect(maps.Values(e.sharesByName))
 	e.mu.Unlock()
 	for _, s := range all {
 		s.mu.Lock()
 		overlaps := s != but && s.problem != nil && s.problem.Reason == syncv1alpha1.ReasonOverlap
 		s.mu.Unlock()
 		if overlaps {
-			e.start(s)
+			e.startShare(s)
 		}
 	}
 }
 
-// context is that of Run.
-func (e *Engine) context() context.Context {
+// getRunContext is that of Run.
+func (e *Engine) getRunContext() context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.ctx
+	return e.runCtx
 }
 
-// spawn runs something that Run waits for; false when it has ended.
-func (e *Engine) spawn(f func()) bool {
+// startGoroutine runs something that Run waits for; false when it has ended.
+func (e *Engine) startGoroutine(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ended {
+	if e.stopped {
 		return false
 	}
 	e.running.Go(f)
 	return true
 }
 
-// takePlace reports whether an object may ask something of the hub now; if not it is
+// acquireWriteSlot reports whether an object may ask something of the hub now; if not it is
 // looked at again when it may.
-func (e *Engine) takePlace(key wire.SharedKey) bool {
+func (e *Engine) acquireWriteSlot(key wire.SharedKey) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, ok := e.asked[key]; !ok && len(e.asked) >= maxWrites {
-		e.waiting = append(e.waiting, key)
+	if _, ok := e.writeSlots[key]; !ok && len(e.writeSlots) >= maxWrites {
+		e.waitingForSlot = append(e.waitingForSlot, key)
 		return false
 	}
-	e.asked[key] = struct{}{}
+	e.writeSlots[key] = struct{}{}
 	return true
 }
 
-// leavePlace withdraws what an object has asked of the hub.
-func (e *Engine) leavePlace(key wire.SharedKey) {
+// releaseWriteSlot withdraws what an object has asked of the hub.
+func (e *Engine) releaseWriteSlot(key wire.SharedKey) {
 	e.writes.Delete(key.String())
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.asked, key)
-	if len(e.waiting) > 0 {
-		e.queue.Add(e.waiting[0])
-		e.waiting = e.waiting[1:]
+	delete(e.writeSlots, key)
+	if len(e.waitingForSlot) > 0 {
+		e.queue.Add(e.waitingForSlot[0])
+		e.waitingForSlot = e.waitingForSlot[1:]
 	}
 }
 

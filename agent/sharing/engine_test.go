@@ -42,7 +42,7 @@ func set(key, value string) func(map[string]any) {
 	return func(obj map[string]any) { obj["spec"].(map[string]any)[key] = value }
 }
 
-func TestObjectsOfBothSidesAreTheSame(t *testing.T) {
+func TestEngineKeepsBothSidesEqual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.make(r.hub, "h", spec("a", "1"))
@@ -72,7 +72,7 @@ func TestObjectsOfBothSidesAreTheSame(t *testing.T) {
 	})
 }
 
-func TestChangesOfBothSidesWhileTheHubIsAwayAreNoConflict(t *testing.T) {
+func TestChangesWhileHubIsAwayAreMergedWithoutConflict(t *testing.T) {
 	for name, restart := range map[string]func(r *rig){
 		"another hub": func(r *rig) { r.up.restart() },
 		"another hub and another agent": func(r *rig) {

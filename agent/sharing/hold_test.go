@@ -69,7 +69,7 @@ func (r *rig) confirm(hold wire.Hold) {
 	settle()
 }
 
-func TestDeletionsThatNobodySawAreHeldIfTheyAreMany(t *testing.T) {
+func TestManyUnobservedDeletionsAreHeld(t *testing.T) {
 	for _, side := range []wire.SharedSide{wire.SharedHub, wire.SharedSpoke} {
 		t.Run("a tenth is deleted where it is absent on the "+string(side), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestDeletionsThatNobodySawAreHeldIfTheyAreMany(t *testing.T) {
 	}
 }
 
-func TestDeletionsThatWereSeenAreNotHeld(t *testing.T) {
+func TestObservedDeletionsAreNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 20)
 		for _, name := range r.hub.names()[:15] {
@@ -115,7 +115,7 @@ func TestDeletionsThatWereSeenAreNotHeld(t *testing.T) {
 	})
 }
 
-func TestObjectsThatBothSidesLackDoNotMakeDeletionsFew(t *testing.T) {
+func TestHoldRatioIgnoresObjectsThatBothSidesLack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 22)
 		r.missed(wire.SharedHub, 20)
@@ -132,7 +132,7 @@ func TestObjectsThatBothSidesLackDoNotMakeDeletionsFew(t *testing.T) {
 	})
 }
 
-func TestATokenConfirmsNoLaterDeletions(t *testing.T) {
+func TestTokenConfirmsOnlyItsDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 20)
 		r.missed(wire.SharedSpoke, 3)
@@ -149,7 +149,7 @@ func TestATokenConfirmsNoLaterDeletions(t *testing.T) {
 	})
 }
 
-func TestWhatASideLacksAfterItsRestoreIsHeld(t *testing.T) {
+func TestDeletionsAfterRestoreAreHeld(t *testing.T) {
 	for _, side := range []wire.SharedSide{wire.SharedHub, wire.SharedSpoke} {
 		t.Run(string(side), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestWhatASideLacksAfterItsRestoreIsHeld(t *testing.T) {
 				}
 				settle()
 				r.wantHold(syncv1alpha1.ReasonRestored)
-				if c := r.side(otherSide(side)).content("later"); c == nil {
+				if c := r.side(oppositeSide(side)).content("later"); c == nil {
 					t.Error("what a backup lacks was deleted on the other side")
 				}
 			})
@@ -171,7 +171,7 @@ func TestWhatASideLacksAfterItsRestoreIsHeld(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherClusterLacksIsHeld(t *testing.T) {
+func TestDeletionsAfterClusterReplacementAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 20)
 		r.up.edit(func(s *wire.Share) { s.HubUID = "hub-2" })
@@ -191,7 +191,7 @@ func TestWhatAnotherClusterLacksIsHeld(t *testing.T) {
 	})
 }
 
-func TestDeletionsOfTheEndOfAClustersNamespaceDoNotTravel(t *testing.T) {
+func TestNamespaceDeletionDoesNotDeleteHubObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 5)
 		r.spoke.terminate()
@@ -212,7 +212,7 @@ func TestDeletionsOfTheEndOfAClustersNamespaceDoNotTravel(t *testing.T) {
 	})
 }
 
-func TestDeletionsOfTheEndOfAClustersDefinitionDoNotTravel(t *testing.T) {
+func TestDefinitionDeletionDoesNotDeleteHubObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 5)
 		r.spoke.undefine()

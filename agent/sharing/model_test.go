@@ -111,7 +111,7 @@ type head struct {
 // supersede removes what a user of a side has seen. Where both sides have written the same
 // that is what this side has written.
 func (v *values) supersede(side wire.SharedSide, saw string) {
-	for _, by := range []wire.SharedSide{side, otherSide(side), ""} {
+	for _, by := range []wire.SharedSide{side, oppositeSide(side), ""} {
 		if i := slices.IndexFunc(*v, func(h head) bool { return h.value == saw && h.side == by }); i >= 0 {
 			*v = slices.Delete(*v, i, i+1)
 			return
@@ -206,7 +206,7 @@ func (p *past) delete(side wire.SharedSide, saw, has map[string]any) {
 	for _, f := range modelFields {
 		heads := p.fields[f.path]
 		for _, h := range *heads {
-			if h.side == otherSide(side) && h.value == f.get(saw) {
+			if h.side == oppositeSide(side) && h.value == f.get(saw) {
 				d.unclear = true // it may be what this side wrote, or what it has seen
 			}
 			if h.value != f.get(saw) {

@@ -29,7 +29,7 @@ const (
 	historySteps = 40
 )
 
-func TestNothingIsLostOutsideOfNamedConflicts(t *testing.T) {
+func TestRandomHistoriesLoseNothing(t *testing.T) {
 	first, count := setting(t, "SPOKELET_SEED", 1), setting(t, "SPOKELET_HISTORIES", testscale.Of(32, 64))
 	for seed := first; seed < first+count; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestNothingIsLostOutsideOfNamedConflicts(t *testing.T) {
 }
 
 // With quotas that come, change and are lifted.
-func TestNothingIsLostOrDeletedByAQuota(t *testing.T) {
+func TestRandomHistoriesWithQuotaLoseNothing(t *testing.T) {
 	first, count := setting(t, "SPOKELET_SEED", 1), setting(t, "SPOKELET_HISTORIES", testscale.Of(32, 64))
 	for seed := first; seed < first+count; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -282,11 +282,11 @@ func (h *history) create() {
 func (h *history) remove() {
 	side, store := h.someSide()
 	if name := h.some(store); name != "" {
-		h.notef("the %s's user deletes %s: %v", side, name, h.userDeletes(store, h.side(otherSide(side)), side, name))
+		h.notef("the %s's user deletes %s: %v", side, name, h.userDeletes(store, h.side(oppositeSide(side)), side, name))
 	}
 }
 
-func otherSide(side wire.SharedSide) wire.SharedSide {
+func oppositeSide(side wire.SharedSide) wire.SharedSide {
 	if side == wire.SharedHub {
 		return wire.SharedSpoke
 	}
@@ -327,7 +327,7 @@ func (h *history) agreement() {
 		h.agree(name, hub)
 	}
 	for name, c := range h.own {
-		if diff := cmp.Diff(c, h.side(otherSide(h.oneWay)).content(name)); diff != "" {
+		if diff := cmp.Diff(c, h.side(oppositeSide(h.oneWay)).content(name)); diff != "" {
 			h.t.Errorf("%s is not as its owner made it (-want +got):\n%s", name, diff)
 		}
 	}
@@ -415,7 +415,7 @@ func (h *history) follows(name string, hub, spoke sharedobject.Content) {
 	if source == nil && p.young && h.lossy {
 		return // a creation may be executed after the deletion that followed
 	}
-	if sub && source != nil && follower != nil && p.wrote[otherSide(h.oneWay)] {
+	if sub && source != nil && follower != nil && p.wrote[oppositeSide(h.oneWay)] {
 		source, follower = source.WithStatus(nil), follower.WithStatus(nil)
 	}
 	if diff := cmp.Diff(source, follower); diff != "" {
@@ -459,7 +459,7 @@ func (h *history) echoes() {
 	h.userWrites(store, side, name, f, h.value())
 	settle()
 	got := map[wire.SharedSide]int{wire.SharedHub: len(h.requested()) - before[wire.SharedHub], wire.SharedSpoke: len(h.written()) - before[wire.SharedSpoke]}
-	if diff := cmp.Diff(map[wire.SharedSide]int{side: 0, otherSide(side): 1}, got); diff != "" {
+	if diff := cmp.Diff(map[wire.SharedSide]int{side: 0, oppositeSide(side): 1}, got); diff != "" {
 		h.t.Errorf("writes after one change of %s on the %s (-want +got):\n%s", f.path, side, diff)
 	}
 }

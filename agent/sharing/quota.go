@@ -23,47 +23,47 @@ import (
 // and that of the cluster's owner, for all objects of the resource in the namespace: a hub
 // may select others each time.
 
-// counted is what of an object counts: on each side as shared, and in the cluster in all.
-type counted struct {
+// usage is what of an object counts: on each side as shared, and in the cluster in all.
+type usage struct {
 	hub, spoke, owner wire.SharedSize
 }
 
-func (c counted) minus(d counted) counted {
-	return counted{hub: c.hub.Minus(d.hub), spoke: c.spoke.Minus(d.spoke), owner: c.owner.Minus(d.owner)}
+func (c usage) minus(d usage) usage {
+	return usage{hub: c.hub.Minus(d.hub), spoke: c.spoke.Minus(d.spoke), owner: c.owner.Minus(d.owner)}
 }
 
-// shared is the part that is of a side.
-func (c counted) shared(side merge.Side) wire.SharedSize {
+// of is the part that is of a side.
+func (c usage) of(side merge.Side) wire.SharedSize {
 	if side == merge.Hub {
 		return c.hub
 	}
 	return c.spoke
 }
 
-// sizes are those of the object as far as it is there.
-func (s *sight) sizes() wire.SharedSize {
+// usedSize are those of the object as far as it is there.
+func (s *sideState) usedSize() wire.SharedSize {
 	if !s.present {
 		return wire.SharedSize{}
 	}
 	return wire.SharedSize{Objects: 1, Bytes: int64(s.size)}
 }
 
-// reserved is what a write that is under way makes of one side of an object.
-type reserved struct {
+// reservation is what a write that is under way makes of one side of an object.
+type reservation struct {
 	side merge.Side
 	size wire.SharedSize
 }
 
-// counts is what of the object counts: what there is, or what a write makes of it where
+// computeUsage is what of the object counts: what there is, or what a write makes of it where
 // that is more.
-func (o *object) counts() counted {
-	hub, spoke := o.hub.sizes(), o.spoke.sizes()
-	if o.reserved.side == merge.Hub {
-		hub = larger(hub, o.reserved.size)
+func (o *object) computeUsage() usage {
+	hub, spoke := o.hub.usedSize(), o.spoke.usedSize()
+	if o.reservation.side == merge.Hub {
+		hub = maxSize(hub, o.reservation.size)
 	} else {
-		spoke = larger(spoke, o.reserved.size)
+		spoke = maxSize(spoke, o.reservation.size)
 	}
-	c := counted{hub: hub, spoke: spoke, owner: spoke}
+	c := usage{hub: hub, spoke: spoke, owner: spoke}
 	if o.hub.unselected {
 		c.hub = wire.SharedSize{}
 	}
@@ -73,63 +73,63 @@ func (o *object) counts() counted {
 	return c
 }
 
-func larger(a, b wire.SharedSize) wire.SharedSize {
+func maxSize(a, b wire.SharedSize) wire.SharedSize {
 	return wire.SharedSize{Objects: max(a.Objects, b.Objects), Bytes: max(a.Bytes, b.Bytes)}
 }
 
-// count counts an object anew, and has those looked at that wait if there is less now;
+// updateUsage counts an object anew, and has those looked at that wait if there is less now;
 // s.mu is held.
-func (s *share) count(o *object) {
-	now := o.counts()
-	if now == o.counted {
+func (s *share) updateUsage(o *object) {
+	now := o.computeUsage()
+	if now == o.usage {
 		return
 	}
-	freed := o.counted.minus(now)
-	s.counted, o.counted = s.counted.minus(freed), now
+	freed := o.usage.minus(now)
+	s.usage, o.usage = s.usage.minus(freed), now
 	for _, one := range []wire.SharedSize{freed.hub, freed.spoke, freed.owner} {
 		if one.Objects > 0 || one.Bytes > 0 {
-			s.wake()
+			s.requeueWaiting()
 			return
 		}
 	}
 }
 
-// none is the size of an object that is not there.
-const none = -1
+// notThere is the size of an object that is not there.
+const notThere = -1
 
 // sizeOf is that of an object of the cluster.
 func sizeOf(obj *unstructured.Unstructured, deleted bool) int64 {
 	if deleted {
-		return none
+		return notThere
 	}
 	raw, err := sharedobject.Encode(sharedobject.Of(obj))
 	if err != nil {
-		return none
+		return notThere
 	}
 	return int64(len(raw))
 }
 
-// countOther counts an object of the cluster that is none of s.objects, as it is not
+// updateUnselected counts an object of the cluster that is none of s.objects, as it is not
 // selected; s.mu is held.
-func (s *share) countOther(name string, size int64) {
-	old, was := s.others[name]
+func (s *share) updateUnselected(name string, size int64) {
+	old, was := s.unselectedSizes[name]
 	if was {
-		s.counted.owner = s.counted.owner.Minus(wire.SharedSize{Objects: 1, Bytes: old})
-		delete(s.others, name)
+		s.usage.owner = s.usage.owner.Minus(wire.SharedSize{Objects: 1, Bytes: old})
+		delete(s.unselectedSizes, name)
 	}
 	if size >= 0 {
-		s.others[name] = size
-		s.counted.owner = s.counted.owner.Plus(wire.SharedSize{Objects: 1, Bytes: size})
+		s.unselectedSizes[name] = size
+		s.usage.owner = s.usage.owner.Plus(wire.SharedSize{Objects: 1, Bytes: size})
 	}
 	if was && size < old {
-		s.wake()
+		s.requeueWaiting()
 	}
 }
 
-// wake has all be looked at that wait for room; s.mu is held.
-func (s *share) wake() {
-	for name := range s.waiting {
-		s.engine.queue.Add(s.key(name))
+// requeueWaiting has all be looked at that wait for room; s.mu is held.
+func (s *share) requeueWaiting() {
+	for name := range s.shortages {
+		s.engine.queue.Add(s.objectKey(name))
 	}
 }
 
@@ -138,15 +138,15 @@ type shortage struct {
 	side, reason, limit string
 }
 
-// shortageOf says why a side has no room to make an object of a size; the zero value, that
+// findShortage says why a side has no room to make an object of a size; the zero value, that
 // it has. s.mu is held.
-func (s *share) shortageOf(o *object, side merge.Side, wants wire.SharedSize) shortage {
-	has, where := o.hub.sizes(), "hub"
+func (s *share) findShortage(o *object, side merge.Side, wants wire.SharedSize) shortage {
+	has, where := o.hub.usedSize(), "hub"
 	if side == merge.Spoke {
-		has, where = o.spoke.sizes(), "cluster"
+		has, where = o.spoke.usedSize(), "cluster"
 	}
-	others := s.counted.minus(o.counted)
-	if reason := s.spec.Quota.Exceeded(others.shared(side), has, wants); reason != "" {
+	others := s.usage.minus(o.usage)
+	if reason := s.spec.Quota.Exceeded(others.of(side), has, wants); reason != "" {
 		return shortage{side: where, reason: reason, limit: s.spec.Quota.Limit(reason)}
 	}
 	if side == merge.Hub {
@@ -159,9 +159,9 @@ func (s *share) shortageOf(o *object, side merge.Side, wants wire.SharedSize) sh
 	return shortage{}
 }
 
-// admit tells whether there is room for a write of an object, and reserves it. What there
+// reserve tells whether there is room for a write of an object, and reserves it. What there
 // is no room for waits.
-func (s *share) admit(name string, side merge.Side, size int) bool {
+func (s *share) reserve(name string, side merge.Side, size int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, ok := s.objects[name]
@@ -169,47 +169,47 @@ func (s *share) admit(name string, side merge.Side, size int) bool {
 		return false // it is no more
 	}
 	wants := wire.SharedSize{Objects: 1, Bytes: int64(size)}
-	short := s.shortageOf(o, side, wants)
+	short := s.findShortage(o, side, wants)
 	if short == (shortage{}) {
-		o.reserved = reserved{side: side, size: wants}
+		o.reservation = reservation{side: side, size: wants}
 	} else {
-		o.reserved = reserved{}
+		o.reservation = reservation{}
 	}
-	s.count(o)
-	s.waits(name, short)
+	s.updateUsage(o)
+	s.setShortage(name, short)
 	return short == shortage{}
 }
 
-// waits notes what an object waits for, or that it does not; s.mu is held.
-func (s *share) waits(name string, short shortage) {
-	if s.waiting[name] == short {
+// setShortage notes what an object waits for, or that it does not; s.mu is held.
+func (s *share) setShortage(name string, short shortage) {
+	if s.shortages[name] == short {
 		return
 	}
-	if s.waiting[name] = short; short == (shortage{}) {
-		delete(s.waiting, name)
+	if s.shortages[name] = short; short == (shortage{}) {
+		delete(s.shortages, name)
 	}
-	s.changed()
+	s.requestReport()
 }
 
-// unreserve notes that no write of an object is under way, and that it does not wait.
-func (s *share) unreserve(name string) {
+// release notes that no write of an object is under way, and that it does not wait.
+func (s *share) release(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waits(name, shortage{})
+	s.setShortage(name, shortage{})
 	if o, ok := s.objects[name]; ok {
-		o.reserved = reserved{}
-		s.count(o)
+		o.reservation = reservation{}
+		s.updateUsage(o)
 	}
 }
 
 // quotaReached says what waits for the same as the first of all; nil for nothing. s.mu is
 // held.
 func (s *share) quotaReached() *wire.ShareProblem {
-	if len(s.waiting) == 0 {
+	if len(s.shortages) == 0 {
 		return nil
 	}
-	names := slices.Sorted(maps.Keys(s.waiting))
-	first := s.waiting[names[0]]
-	names = slices.DeleteFunc(names, func(name string) bool { return s.waiting[name] != first })
+	names := slices.Sorted(maps.Keys(s.shortages))
+	first := s.shortages[names[0]]
+	names = slices.DeleteFunc(names, func(name string) bool { return s.shortages[name] != first })
 	return wire.QuotaReached(first.reason, first.side, first.limit, names)
 }

@@ -37,7 +37,7 @@ func (r *rig) waiting() string {
 }
 
 // A hub that has ever more objects, and selects others each time.
-func TestAHubMakesNoMoreObjectsThanTheOwnerOfAClusterAllows(t *testing.T) {
+func TestAgentQuotaLimitsObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare(), quota: within(5)})
 		r.make(r.spoke, "own", spec("a", "x"))
@@ -65,7 +65,7 @@ func TestAHubMakesNoMoreObjectsThanTheOwnerOfAClusterAllows(t *testing.T) {
 }
 
 // Else each share would count what it has seen, and two would make more than is allowed.
-func TestObjectsOfAClusterAreSharedByOneShareAlone(t *testing.T) {
+func TestOverlappingShareIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare(), quota: within(2)})
 		settle()
@@ -76,7 +76,7 @@ func TestObjectsOfAClusterAreSharedByOneShareAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		problem := func() string {
-			s := e.share("second")
+			s := e.getOrCreateShare("second")
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.problem == nil {
@@ -84,12 +84,12 @@ func TestObjectsOfAClusterAreSharedByOneShareAlone(t *testing.T) {
 			}
 			return s.problem.Reason + " " + s.problem.Message
 		}
-		e.putShare(resource.Resource{Key: "second", UID: "share-2", Generation: 1, Body: body})
+		e.handleShare(resource.Resource{Key: "second", UID: "share-2", Generation: 1, Body: body})
 		settle()
 		if got, want := problem(), `Overlap cluster: SharedResource "widgets" shares the same objects`; got != want {
 			t.Errorf("problem %q, want %q", got, want)
 		}
-		e.deleteShare(shareName)
+		e.handleShareDeletion(shareName)
 		settle()
 		if got := problem(); got != "" {
 			t.Errorf("problem %q, and the other share is no more", got)
@@ -97,7 +97,7 @@ func TestObjectsOfAClusterAreSharedByOneShareAlone(t *testing.T) {
 	})
 }
 
-func TestAHubMakesNoObjectLargerThanTheOwnerOfAClusterAllows(t *testing.T) {
+func TestAgentQuotaLimitsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare(), spokeStatus: true, quota: wire.SharedSize{Objects: 10, Bytes: 500}})
 		r.makeMany(r.hub, 3)
@@ -124,7 +124,7 @@ func TestAHubMakesNoObjectLargerThanTheOwnerOfAClusterAllows(t *testing.T) {
 
 // What waits is shared as soon as there is room: no timer is waited for, and the hub is
 // asked for nothing that it would refuse.
-func TestWhatWaitsForAQuotaIsSharedWhenThereIsRoom(t *testing.T) {
+func TestObjectBeyondQuotaIsSharedWhenThereIsRoom(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		side   wire.SharedSide // of the objects
@@ -146,7 +146,7 @@ func TestWhatWaitsForAQuotaIsSharedWhenThereIsRoom(t *testing.T) {
 				r.start()
 				r.connect()
 				time.Sleep(time.Minute)
-				follower := r.side(otherSide(tc.side))
+				follower := r.side(oppositeSide(tc.side))
 				before := follower.names()
 				if len(before) != 3 || !strings.HasSuffix(r.waiting(), " and 1 more") {
 					t.Fatalf("%d objects are shared, and of the others is said: %q", len(before), r.waiting())
@@ -177,7 +177,7 @@ func TestWhatWaitsForAQuotaIsSharedWhenThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestAQuotaThatIsLoweredDeletesNothing(t *testing.T) {
+func TestLoweredQuotaDeletesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.makeMany(r.hub, 5)

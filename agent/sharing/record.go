@@ -22,16 +22,16 @@ type record struct {
 	SpokeUID types.UID `json:"spokeUID,omitempty"`
 	// HubNumber is the number of the hub's version then, and SpokeVersion the spoke's
 	// resourceVersion: those of a side that was restored from a backup are lower.
-	HubNumber    int64    `json:"hubNumber,omitempty"`
-	SpokeVersion string   `json:"spokeVersion,omitempty"`
-	Base         states   `json:"base,omitzero"`
-	Doubt        *doubt   `json:"doubt,omitempty"`
-	Pending      *pending `json:"pending,omitempty"`
+	HubNumber    int64           `json:"hubNumber,omitempty"`
+	SpokeVersion string          `json:"spokeVersion,omitempty"`
+	Base         encodedStates   `json:"base,omitzero"`
+	Uncertain    *uncertainWrite `json:"doubt,omitempty"`
+	Pending      *pendingWrite   `json:"pending,omitempty"`
 }
 
-// pending is a write that was begun, and is recorded before it is made. Of deletions only
+// pendingWrite is a write that was begun, and is recorded before it is made. Of deletions only
 // those are recorded that decide a conflict.
-type pending struct {
+type pendingWrite struct {
 	Side wire.SharedSide `json:"side"`
 	// Prior and Wrote name the content of the side before the write, and the one that was
 	// asked for; Prior is empty for a creation.
@@ -45,27 +45,27 @@ type pending struct {
 	// Conflicts are the fields that are decided by it.
 	Conflicts []string `json:"conflicts,omitempty"`
 	// Next is Base once it is done; nothing of a deletion.
-	Next states `json:"next,omitzero"`
+	Next encodedStates `json:"next,omitzero"`
 }
 
-// doubt is a write of one side whose outcome got lost: Next holds in place of the base if
+// uncertainWrite is a write of one side whose outcome got lost: Next holds in place of the base if
 // it was made.
-type doubt struct {
+type uncertainWrite struct {
 	Side wire.SharedSide `json:"side"`
-	Next states          `json:"next"`
+	Next encodedStates   `json:"next"`
 }
 
-// content is what a write of the hub asks for.
-func (p *pending) content() json.RawMessage {
+// requestedContent is what a write of the hub asks for.
+func (p *pendingWrite) requestedContent() json.RawMessage {
 	if p.To != nil {
 		return p.To
 	}
 	return p.Next.Hub
 }
 
-// content is the one of a version that a side had when both were last in step; nil if
+// contentOf is the one of a version that a side had when both were last in step; nil if
 // that was another.
-func (r *record) content(version string) json.RawMessage {
+func (r *record) contentOf(version string) json.RawMessage {
 	if r == nil {
 		return nil
 	}
@@ -77,31 +77,31 @@ func (r *record) content(version string) json.RawMessage {
 	return nil
 }
 
-// states are contents of both sides, as JSON. That of the spoke is left out where it is
+// encodedStates are contents of both sides, as JSON. That of the spoke is left out where it is
 // the hub's.
-type states struct {
+type encodedStates struct {
 	Hub   json.RawMessage `json:"hub,omitempty"`
 	Spoke json.RawMessage `json:"spoke,omitempty"`
 }
 
-// newStates encodes the contents of both sides.
-func newStates(s merge.States) (states, error) {
+// encodeStates encodes the contents of both sides.
+func encodeStates(s merge.States) (encodedStates, error) {
 	hub, err := sharedobject.Encode(s.Hub)
 	if err != nil {
-		return states{}, err
+		return encodedStates{}, err
 	}
 	spoke, err := sharedobject.Encode(s.Spoke)
 	if err != nil {
-		return states{}, err
+		return encodedStates{}, err
 	}
 	if bytes.Equal(hub, spoke) {
 		spoke = nil
 	}
-	return states{Hub: hub, Spoke: spoke}, nil
+	return encodedStates{Hub: hub, Spoke: spoke}, nil
 }
 
-// decode is the inverse of newStates; nothing is known without the hub's.
-func (s states) decode() (merge.States, error) {
+// decode is the inverse of encodeStates; nothing is known without the hub's.
+func (s encodedStates) decode() (merge.States, error) {
 	if s.Hub == nil {
 		return merge.States{}, nil
 	}
@@ -132,8 +132,8 @@ func (r *record) encode() ([]byte, error) {
 	return raw, nil
 }
 
-// identity is what is remembered of a share as a whole: between which clusters it is.
-type identity struct {
+// shareIdentity is what is remembered of a share as a whole: between which clusters it is.
+type shareIdentity struct {
 	Hub   string `json:"hub"`
 	Spoke string `json:"spoke"`
 }

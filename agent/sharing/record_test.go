@@ -46,18 +46,18 @@ func FuzzRecord(f *testing.F) {
 		if diff := cmp.Diff(r, same, cmp.AllowUnexported(record{})); diff != "" {
 			t.Errorf("it is another when it is read again:\n%s", diff)
 		}
-		for _, sight := range []sight{{}, at("h", a1), at("s", `{}`)} {
-			_, _ = question{policy: bothHub, record: r, hub: sight, spoke: at("s", a2)}.decide()
+		for _, sight := range []sideState{{}, at("h", a1), at("s", `{}`)} {
+			_, _ = mergeInput{policy: bothHub, record: r, hub: sight, spoke: at("s", a2)}.decide()
 		}
 		if s, err := r.Base.decode(); err == nil && s.Hub != nil {
-			if _, err := newStates(s); err != nil {
+			if _, err := encodeStates(s); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 }
 
-func TestStatesAreReadAsTheyWereWritten(t *testing.T) {
+func TestEncodedStatesRoundTrip(t *testing.T) {
 	one, two := map[string]any(spec("a", "1")), map[string]any(spec("a", "2"))
 	for name, want := range map[string]merge.States{
 		"the same":  {Hub: one, Spoke: one},
@@ -65,7 +65,7 @@ func TestStatesAreReadAsTheyWereWritten(t *testing.T) {
 		"empty":     {Hub: map[string]any{}, Spoke: map[string]any{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := newStates(want)
+			s, err := encodeStates(want)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func (r *rig) stored(secrets *fake.Clientset) (stop func()) {
 	}
 }
 
-func TestWhatBothSidesHadSurvivesARestartInSecrets(t *testing.T) {
+func TestRecordsSurviveRestartInSecretStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{share: defaultShare()})
 		secrets := fake.NewSimpleClientset()
@@ -181,15 +181,15 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestContentThatIsInStepIsKeptInTheRecordAlone(t *testing.T) {
+func TestInSyncContentIsStoredOnlyInRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		held := func() (raws int) {
-			s := r.process.engine.find(shareName)
+			s := r.process.engine.getShare(shareName)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			for _, o := range s.objects {
-				for _, side := range []sight{o.hub, o.spoke} {
+				for _, side := range []sideState{o.hub, o.spoke} {
 					if side.raw != nil {
 						raws++
 					}

@@ -124,11 +124,11 @@ func (r *rig) start() {
 // setOwnersQuota has the process know another quota of its cluster's owner.
 func (r *rig) setOwnersQuota(q wire.SharedSize) {
 	r.quota = q
-	s := r.process.engine.share(shareName)
+	s := r.process.engine.getOrCreateShare(shareName)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.process.engine.cfg.Quota = q
-	s.wake()
+	s.requeueWaiting()
 }
 
 // crash ends the process at once: what it has not said, asked for or made durable is lost.

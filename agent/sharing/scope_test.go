@@ -29,7 +29,7 @@ func setLabel(value string) func(obj map[string]any) {
 	return func(obj map[string]any) { _ = unstructured.SetNestedField(obj, value, "metadata", "labels", "l") }
 }
 
-func TestObjectsThatAreNotSelectedStayAsTheyAre(t *testing.T) {
+func TestUnselectedObjectsAreNotChanged(t *testing.T) {
 	for side := range map[wire.SharedSide]bool{wire.SharedHub: true, wire.SharedSpoke: true} {
 		t.Run("one that leaves the selection on the "+string(side), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -48,12 +48,12 @@ func TestObjectsThatAreNotSelectedStayAsTheyAre(t *testing.T) {
 				r.side(side).edit("yes", set("a", "2"))
 				settle()
 				r.wantError()
-				if diff := cmp.Diff(labelled(spec("a", "1"), "yes"), r.side(otherSide(side)).content("yes")); diff != "" {
+				if diff := cmp.Diff(labelled(spec("a", "1"), "yes"), r.side(oppositeSide(side)).content("yes")); diff != "" {
 					t.Errorf("the other side (-want +got):\n%s", diff)
 				}
 				r.side(side).delete("yes")
 				settle()
-				if r.side(otherSide(side)).content("yes") == nil {
+				if r.side(oppositeSide(side)).content("yes") == nil {
 					t.Error("the deletion of an object that is not shared has travelled")
 				}
 			})
@@ -61,7 +61,7 @@ func TestObjectsThatAreNotSelectedStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAnotherSelectorSharesOtherObjects(t *testing.T) {
+func TestSelectorChangeSharesOtherObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		share := defaultShare()
 		share.Selector = "l=one"
@@ -82,7 +82,7 @@ func TestAnotherSelectorSharesOtherObjects(t *testing.T) {
 	})
 }
 
-func TestTheEndOfAShareLeavesObjectsAndForgetsRecords(t *testing.T) {
+func TestShareDeletionKeepsObjectsAndDeletesRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 3)
 		r.hub.mu.Lock()
@@ -125,7 +125,7 @@ func (r *rig) define(edit func(crd map[string]any)) {
 	r.spoke.commit(at, crd)
 }
 
-func TestADefinitionThatCannotBeUsedIsNamed(t *testing.T) {
+func TestUnusableDefinitionIsReported(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		edit   func(crd map[string]any)
@@ -175,7 +175,7 @@ func TestADefinitionThatCannotBeUsedIsNamed(t *testing.T) {
 	}
 }
 
-func TestADefinitionIsBroughtOnce(t *testing.T) {
+func TestMissingDefinitionIsCreatedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		share := defaultShare()
 		raw, err := json.Marshal(widgetDefinition(false))
@@ -197,7 +197,7 @@ func TestADefinitionIsBroughtOnce(t *testing.T) {
 	})
 }
 
-func TestAChangeOfTheDefinitionIsNoticed(t *testing.T) {
+func TestDefinitionChangeIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.make(r.hub, "o", sharedobject.Content{"spec": map[string]any{"a": "1"}, "status": map[string]any{"x": "1"}})
@@ -212,7 +212,7 @@ func TestAChangeOfTheDefinitionIsNoticed(t *testing.T) {
 	})
 }
 
-func TestRightsThatAreMissingAreNamed(t *testing.T) {
+func TestMissingRightsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 3)
 		r.spoke.refuseWith(func(_ string, at place) error {

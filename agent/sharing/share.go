@@ -7,9 +7,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,9 +27,9 @@ import (
 
 // share is what is known of one SharedResource.
 type share struct {
-	engine *Engine
-	name   string
-	proof  proof
+	engine      *Engine
+	name        string
+	termination terminationCheck
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -47,57 +50,57 @@ type share struct {
 	definition *definition
 	// problem is why the cluster shares nothing.
 	problem *wire.ShareProblem
-	// suspended counts how often deletions were not believed, one after the other.
-	suspended int
-	// read: all objects of the cluster are known.
-	read bool
-	// pass are the names that a fresh read has seen; nil outside of one.
-	pass map[string]struct{}
-	// settledHub is the highest version of the hub that was in step, newestSpoke that of
+	// terminationChecks counts how often deletions were not believed, one after the other.
+	terminationChecks int
+	// spokeListed: all objects of the cluster are known.
+	spokeListed bool
+	// listedNames are the names that a fresh read has seen; nil outside of one.
+	listedNames map[string]struct{}
+	// syncedHubVersion is the highest version of the hub that was in step, latestSpokeVersion that of
 	// the cluster that was seen, and before that at the begin of a fresh read. replaced
 	// tells that one of them is another cluster than before.
-	settledHub  int64
-	newestSpoke string
-	before      string
+	syncedHubVersion   int64
+	latestSpokeVersion string
+	versionBeforeList  string
 	// complete: all that the hub lacks is known since it was another, or read its objects.
-	restored map[merge.Side]bool
-	replaced bool
-	complete bool
-	holds    map[merge.Side]*wire.Hold
-	decided  []wire.Decided
-	// counted is the sum of what counts of all objects, others are the sizes of those of the
+	restored  map[merge.Side]bool
+	replaced  bool
+	hubListed bool
+	holds     map[merge.Side]*wire.Hold
+	decisions []wire.Decided
+	// usage is the sum of what counts of all objects, others are the sizes of those of the
 	// cluster that are none of objects, and waiting are the objects that wait for room.
-	counted counted
-	others  map[string]int64
-	waiting map[string]shortage
+	usage           usage
+	unselectedSizes map[string]int64
+	shortages       map[string]shortage
 }
 
 // object is what is known of one object of a share.
 type object struct {
-	hub, spoke sight
-	// number is that of the hub's version, resourceVersion and annotated are the spoke's.
-	number          int64
+	hub, spoke sideState
+	// hubNumber is that of the hub's version, resourceVersion and annotated are the spoke's.
+	hubNumber       int64
 	resourceVersion string
 	annotated       bool
-	answer          answer
-	// recorded: there is a record.
-	recorded bool
-	// asked is the write that the hub has not answered; nil when there is none.
-	asked *asked
-	// gone is when the deletion in the cluster was seen.
-	gone time.Time
-	// reserved is what the write under way makes of the object, and counted what was counted
+	answer          hubAnswer
+	// hasRecord: there is a record.
+	hasRecord bool
+	// hubWrite is the write that the hub has not answered; nil when there is none.
+	hubWrite *hubWrite
+	// deletedAt is when the deletion in the cluster was seen.
+	deletedAt time.Time
+	// reservation is what the write under way makes of the object, and counted what was counted
 	// of it last.
-	reserved reserved
-	counted  counted
+	reservation reservation
+	usage       usage
 	// stale: a request to the cluster may have been executed, and what is known here may
 	// be older.
 	stale bool
 	// refusal is that of the last write; nil if it was not refused.
 	refusal *refusal
-	// differs are the fields of a collision, failure why the sides are not the same.
-	differs []string
-	failure string
+	// differences are the fields of a collision, failure why the sides are not the same.
+	differences []string
+	failure     string
 }
 
 // refusal is of a write that one side does not take: until then it is not tried again, as
@@ -108,10 +111,10 @@ type refusal struct {
 	until      time.Time
 }
 
-// asked is a write that was asked of the hub.
-type asked struct {
-	generation int64
-	seen       string
+// hubWrite is a write that was asked of the hub.
+type hubWrite struct {
+	generation  int64
+	seenVersion string
 	// fence is that of the share then: the hub that has another may have lost its answer.
 	fence string
 	step  step
@@ -119,52 +122,54 @@ type asked struct {
 
 func newShare(e *Engine, name string) *share {
 	s := &share{
-		engine: e, name: name, proof: proof{busy: make(chan struct{}, 1)}, objects: map[string]*object{}, fences: map[string]wire.Fence{},
+		engine: e, name: name, termination: terminationCheck{running: make(chan struct{}, 1)}, objects: map[string]*object{}, fences: map[string]wire.Fence{},
 		restored: map[merge.Side]bool{}, holds: map[merge.Side]*wire.Hold{},
-		others: map[string]int64{}, waiting: map[string]shortage{},
+		unselectedSizes: map[string]int64{}, shortages: map[string]shortage{},
 	}
 	for _, key := range e.cfg.Records.Keys() {
 		k, err := wire.ParseSharedKey(key)
 		if _, fence := k.Fence(); err != nil || fence || k.Share != name {
 			continue
 		}
-		r, err := s.record(k.Name)
+		r, err := s.loadRecord(k.Name)
 		if err != nil || r == nil {
 			e.cfg.Logger.Error(err, "record cannot be read", "object", key)
 			e.cfg.Records.Delete(key)
 			continue
 		}
-		s.objects[k.Name] = &object{recorded: true}
-		s.settledHub = max(s.settledHub, r.HubNumber)
-		s.newestSpoke = newer(s.newestSpoke, r.SpokeVersion)
+		s.objects[k.Name] = &object{hasRecord: true}
+		s.syncedHubVersion = max(s.syncedHubVersion, r.HubNumber)
+		s.latestSpokeVersion = laterVersion(s.latestSpokeVersion, r.SpokeVersion)
 	}
 	return s
 }
 
-// newer is the later of two resourceVersions; what is none is the earlier.
-func newer(a, b string) string {
+// laterVersion is the later of two resourceVersions; what is none is the earlier.
+func laterVersion(a, b string) string {
 	if order, err := resourceversion.CompareResourceVersion(a, b); a == "" || err == nil && order < 0 {
 		return b
 	}
 	return a
 }
 
-func (s *share) key(name string) wire.SharedKey { return wire.SharedKey{Share: s.name, Name: name} }
+func (s *share) objectKey(name string) wire.SharedKey {
+	return wire.SharedKey{Share: s.name, Name: name}
+}
 
 // identityKey is where it is remembered between which clusters the share is.
 func (s *share) identityKey() string { return wire.FenceKey(s.name, "identity").String() }
 
-// record returns what is remembered of an object; nil when nothing is.
-func (s *share) record(name string) (*record, error) {
-	raw, ok := s.engine.cfg.Records.Get(s.key(name).String())
+// loadRecord returns what is remembered of an object; nil when nothing is.
+func (s *share) loadRecord(name string) (*record, error) {
+	raw, ok := s.engine.cfg.Records.Get(s.objectKey(name).String())
 	if !ok {
 		return nil, nil
 	}
 	return decodeRecord(raw)
 }
 
-// object returns that of a name, made on first use; s.mu is held.
-func (s *share) object(name string) *object {
+// getOrCreateObject returns that of a name, made on first use; s.mu is held.
+func (s *share) getOrCreateObject(name string) *object {
 	o, ok := s.objects[name]
 	if !ok {
 		o = &object{}
@@ -173,48 +178,48 @@ func (s *share) object(name string) *object {
 	return o
 }
 
-// tidy drops what nothing is known of any more; s.mu is held.
-func (s *share) tidy(name string) {
-	if o := s.objects[name]; o != nil && !o.hub.present && !o.spoke.present && !o.recorded && o.asked == nil {
-		o.reserved = reserved{}
-		s.count(o)
-		s.waits(name, shortage{})
+// deleteIfUnused drops what nothing is known of any more; s.mu is held.
+func (s *share) deleteIfUnused(name string) {
+	if o := s.objects[name]; o != nil && !o.hub.present && !o.spoke.present && !o.hasRecord && o.hubWrite == nil {
+		o.reservation = reservation{}
+		s.updateUsage(o)
+		s.setShortage(name, shortage{})
 		delete(s.objects, name)
-		s.engine.pace.Forget(s.key(name))
+		s.engine.limiter.Forget(s.objectKey(name))
 	}
 }
 
-// update takes the hub's word; it returns whether what follows the cluster has to begin
+// setSpec takes the hub's word; it returns whether what follows the cluster has to begin
 // anew.
-func (s *share) update(spec wire.Share, uid string, generation int64) bool {
+func (s *share) setSpec(spec wire.Share, uid string, generation int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.spec
 	s.spec, s.uid, s.generation = &spec, uid, generation
 	s.selector, _ = labels.Parse(spec.Selector) // DecodeShare has
-	s.remember()
-	s.changed()
+	s.checkIdentity()
+	s.requestReport()
 	return old == nil || s.stop == nil || old.Problem != nil != (spec.Problem != nil) || old.Selector != spec.Selector ||
 		old.SpokeNamespace != spec.SpokeNamespace || resourceOf(old) != resourceOf(&spec) || !bytes.Equal(old.Definition, spec.Definition)
 }
 
-// remember notes between which clusters the share is, or that it is between others than
+// checkIdentity notes between which clusters the share is, or that it is between others than
 // before; s.mu is held.
-func (s *share) remember() {
-	var before identity
-	now := identity{Hub: s.spec.HubUID, Spoke: s.engine.cfg.KubeSystemUID}
+func (s *share) checkIdentity() {
+	var before shareIdentity
+	now := shareIdentity{Hub: s.spec.HubUID, Spoke: s.engine.cfg.KubeSystemUID}
 	raw, ok := s.engine.cfg.Records.Get(s.identityKey())
 	if ok && json.Unmarshal(raw, &before) == nil && before != now {
-		s.replaced, s.complete = true, false
+		s.replaced, s.hubListed = true, false
 		return
 	}
 	if !ok {
-		s.identify(now)
+		s.storeIdentity(now)
 	}
 }
 
-// identify remembers between which clusters the share is.
-func (s *share) identify(as identity) {
+// storeIdentity remembers between which clusters the share is.
+func (s *share) storeIdentity(as shareIdentity) {
 	s.replaced = false
 	raw, err := json.Marshal(as)
 	if err == nil {
@@ -230,170 +235,170 @@ func resourceOf(spec *wire.Share) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: spec.Group, Version: spec.Version, Resource: spec.Resource}
 }
 
-// fence notes that the hub has said what it had when it read its objects.
-func (s *share) fence(name string, f wire.Fence) {
+// setFence notes that the hub has said what it had when it read its objects.
+func (s *share) setFence(name string, f wire.Fence) {
 	s.mu.Lock()
 	s.fences[name] = f
 	// At the begin of a stream it comes before what tells of objects, and of those that
 	// are absent.
-	s.complete = false
-	s.settleAbsent()
-	if f.Version < s.settledHub {
+	s.hubListed = false
+	s.allowEvaluation()
+	if f.Version < s.syncedHubVersion {
 		s.restored[merge.Hub] = true
 	}
 	s.mu.Unlock()
-	s.judge()
+	s.evaluateAbsent()
 }
 
-// hubComplete notes that the hub has said what it has, and what it lacks.
-func (s *share) hubComplete() {
+// markHubListed notes that the hub has said what it has, and what it lacks.
+func (s *share) markHubListed() {
 	s.mu.Lock()
-	s.complete = true
-	s.settleAbsent()
+	s.hubListed = true
+	s.allowEvaluation()
 	s.mu.Unlock()
-	s.judge()
+	s.evaluateAbsent()
 }
 
-// settleAbsent has all be judged that the hub was said to lack so far; s.mu is held.
-func (s *share) settleAbsent() {
+// allowEvaluation has all be judged that the hub was said to lack so far; s.mu is held.
+func (s *share) allowEvaluation() {
 	for _, o := range s.objects {
-		o.hub.awaits = false
+		o.hub.awaitsList = false
 	}
 }
 
-func (s *share) dropFence(name string) {
+func (s *share) deleteFence(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.fences, name)
 }
 
-// hubHas takes what the hub says of an object.
-func (s *share) hubHas(name string, r resource.Resource, w wire.SharedObject) {
+// observeHubObject takes what the hub says of an object.
+func (s *share) observeHubObject(name string, r resource.Resource, w wire.SharedObject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.object(name)
-	o.number, o.answer = r.Generation, answer{applied: w.Applied, refused: w.Refused, result: w.Result, reason: w.Reason}
-	o.hub = sight{
+	o := s.getOrCreateObject(name)
+	o.hubNumber, o.answer = r.Generation, hubAnswer{applied: w.Applied, refused: w.Refused, result: w.Result, reason: w.Reason}
+	o.hub = sideState{
 		present: w.Version != "", uid: types.UID(r.UID), version: w.Version, raw: w.Content, size: len(w.Content),
 		deleting: w.Deleting, unselected: w.Unselected,
 	}
 	if w.Deleted {
-		o.hub.absence = proven
+		o.hub.evidence = observed
 	}
-	o.join()
-	s.count(o)
-	s.tidy(name)
-	s.engine.queue.Add(s.key(name))
+	o.shareContent()
+	s.updateUsage(o)
+	s.deleteIfUnused(name)
+	s.engine.queue.Add(s.objectKey(name))
 }
 
-// hubLacks notes that the hub does not have an object, and has not said why.
-func (s *share) hubLacks(name string) {
+// observeHubAbsence notes that the hub does not have an object, and has not said why.
+func (s *share) observeHubAbsence(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, ok := s.objects[name]
 	if !ok {
 		return
 	}
-	if o.hub.present || o.hub.absence != proven {
-		o.hub = sight{awaits: true}
+	if o.hub.present || o.hub.evidence != observed {
+		o.hub = sideState{awaitsList: true}
 	}
-	o.answer = answer{}
-	s.count(o)
-	s.tidy(name)
-	s.engine.queue.Add(s.key(name))
+	o.answer = hubAnswer{}
+	s.updateUsage(o)
+	s.deleteIfUnused(name)
+	s.engine.queue.Add(s.objectKey(name))
 }
 
-// keep has the contents be kept where one record takes the place of another, nil for none.
-func (o *object) keep(old, next *record) {
-	for _, s := range []*sight{&o.hub, &o.spoke} {
-		s.load(old)
-		s.leave(next)
+// replaceRecord has the contents be kept where one record takes the place of another, nil for none.
+func (o *object) replaceRecord(old, next *record) {
+	for _, s := range []*sideState{&o.hub, &o.spoke} {
+		s.loadContent(old)
+		s.dropRecordedContent(next)
 	}
 }
 
-// leave leaves to the record of an object what both have of its content.
-func (s *share) leave(name string, r *record) {
+// dropRecordedContent leaves to the record of an object what both have of its content.
+func (s *share) dropRecordedContent(name string, r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o, ok := s.objects[name]; ok {
-		o.hub.leave(r)
-		o.spoke.leave(r)
+		o.hub.dropRecordedContent(r)
+		o.spoke.dropRecordedContent(r)
 	}
 }
 
-// join has both sides share the bytes that they have in common.
-func (o *object) join() {
+// shareContent has both sides share the bytes that they have in common.
+func (o *object) shareContent() {
 	if o.hub.version == o.spoke.version && o.hub.present {
 		o.hub.raw = o.spoke.raw
 	}
 }
 
-// spokeHas takes what the cluster has of an object, unless that is older than what is
+// observeSpokeObject takes what the cluster has of an object, unless that is older than what is
 // known.
-func (s *share) spokeHas(ctx context.Context, obj *unstructured.Unstructured, deleted bool) {
+func (s *share) observeSpokeObject(ctx context.Context, obj *unstructured.Unstructured, deleted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil || s.spec == nil {
 		return
 	}
 	name := obj.GetName()
-	if s.pass != nil && !deleted {
-		s.pass[name] = struct{}{}
+	if s.listedNames != nil && !deleted {
+		s.listedNames[name] = struct{}{}
 	}
-	s.newestSpoke = newer(s.newestSpoke, obj.GetResourceVersion())
+	s.latestSpokeVersion = laterVersion(s.latestSpokeVersion, obj.GetResourceVersion())
 	selected := s.selector.Matches(labels.Set(obj.GetLabels()))
 	o, ok := s.objects[name]
 	if !ok && (deleted || !selected) {
-		s.countOther(name, sizeOf(obj, deleted))
+		s.updateUnselected(name, sizeOf(obj, deleted))
 		return
 	}
 	if !ok {
-		s.countOther(name, none)
-		o = s.object(name)
+		s.updateUnselected(name, notThere)
+		o = s.getOrCreateObject(name)
 	}
-	if o.resourceVersion != "" && newer(o.resourceVersion, obj.GetResourceVersion()) == o.resourceVersion && !deleted {
+	if o.resourceVersion != "" && laterVersion(o.resourceVersion, obj.GetResourceVersion()) == o.resourceVersion && !deleted {
 		return
 	}
-	if err := o.see(obj, deleted, selected); err != nil {
+	if err := o.setSpoke(obj, deleted, selected); err != nil {
 		o.failure = "cluster: " + err.Error()
-		s.changed()
+		s.requestReport()
 		return
 	}
-	s.count(o)
-	s.tidy(name)
-	s.engine.queue.Add(s.key(name))
+	s.updateUsage(o)
+	s.deleteIfUnused(name)
+	s.engine.queue.Add(s.objectKey(name))
 }
 
-// see takes an object of the cluster.
-func (o *object) see(obj *unstructured.Unstructured, deleted, selected bool) error {
+// setSpoke takes an object of the cluster.
+func (o *object) setSpoke(obj *unstructured.Unstructured, deleted, selected bool) error {
 	o.resourceVersion, o.annotated = obj.GetResourceVersion(), sharedobject.Annotated(obj)
 	if deleted {
-		o.spoke, o.gone = sight{absence: proven}, time.Now()
+		o.spoke, o.deletedAt = sideState{evidence: observed}, time.Now()
 		return nil
 	}
 	raw, err := sharedobject.Encode(sharedobject.Of(obj))
 	if err != nil {
 		return err
 	}
-	o.spoke = sight{
+	o.spoke = sideState{
 		present: true, uid: obj.GetUID(), version: sharedobject.Version(raw), raw: raw, size: len(raw),
 		deleting: obj.GetDeletionTimestamp() != nil, unselected: !selected,
 	}
-	o.join()
+	o.shareContent()
 	return nil
 }
 
-// acts tells whether both sides are known and may be written; s.mu is held.
-func (s *share) acts() bool {
-	if s.spec == nil || s.spec.Problem != nil || !s.read || s.definition == nil || s.spec.Fence == "" {
+// isReady tells whether both sides are known and may be written; s.mu is held.
+func (s *share) isReady() bool {
+	if s.spec == nil || s.spec.Problem != nil || !s.spokeListed || s.definition == nil || s.spec.Fence == "" {
 		return false
 	}
 	_, passed := s.fences[s.spec.Fence]
 	return passed && s.engine.isSynced()
 }
 
-// end drops all that is known and remembered.
-func (s *share) end() {
+// remove drops all that is known and remembered.
+func (s *share) remove() {
 	s.mu.Lock()
 	if s.stop != nil {
 		s.stop()
@@ -404,17 +409,44 @@ func (s *share) end() {
 		names = append(names, name)
 	}
 	s.spec, s.objects = nil, map[string]*object{}
-	s.counted = counted{}
-	clear(s.others)
-	clear(s.waiting)
+	s.usage = usage{}
+	clear(s.unselectedSizes)
+	clear(s.shortages)
 	s.mu.Unlock()
 	for _, name := range names {
-		s.engine.leavePlace(s.key(name))
-		s.engine.pace.Forget(s.key(name))
-		s.engine.cfg.Records.Delete(s.key(name).String())
+		s.engine.releaseWriteSlot(s.objectKey(name))
+		s.engine.limiter.Forget(s.objectKey(name))
+		s.engine.cfg.Records.Delete(s.objectKey(name).String())
 	}
 	s.engine.cfg.Records.Delete(s.identityKey())
 }
 
-// changed has the state reported.
-func (s *share) changed() { s.engine.markDirty(s) }
+// requestReport has the state reported.
+func (s *share) requestReport() { s.engine.requestReport(s) }
+
+// readStale reads an object of which it is not known whether a request was done.
+func (s *share) readStale(ctx context.Context, name string) error {
+	s.mu.Lock()
+	o, ok := s.objects[name]
+	if !ok || !o.stale || !s.isReady() {
+		s.mu.Unlock()
+		return nil
+	}
+	spec := s.spec
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	obj, err := s.engine.cfg.Objects.Resource(resourceOf(spec)).Namespace(spec.SpokeNamespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("object %s: %w", name, err)
+	}
+	if err == nil {
+		s.observeSpokeObject(ctx, obj, false)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o, ok := s.objects[name]; ok {
+		o.stale = false
+	}
+	return nil
+}

@@ -35,7 +35,7 @@ func (r *rig) wantError(parts ...string) {
 
 var errDenied = errors.New("not today")
 
-func TestAWriteThatTheClusterRefusesIsNamedAndTriedAgain(t *testing.T) {
+func TestRefusedSpokeWriteIsReportedAndRetried(t *testing.T) {
 	refusals := map[string]error{
 		"forbidden": apierrors.NewForbidden(widgets.GroupResource(), "o", errDenied),
 		"invalid":   apierrors.NewBadRequest(errDenied.Error()),
@@ -83,7 +83,7 @@ func (s *fakeStore) admitWith(f func(obj map[string]any)) {
 	s.admit = f
 }
 
-func TestAWriteThatTheHubRefusesIsNamedAndTriedAgain(t *testing.T) {
+func TestRefusedHubWriteIsReportedAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.make(r.hub, "o", spec("a", "1"))
@@ -111,7 +111,7 @@ func (r *rig) refuseOnHub(f func(string, wire.SharedWrite) string) {
 	r.up.refusal = f
 }
 
-func TestProgramsThatWriteWithoutEndAreFollowedAtAPace(t *testing.T) {
+func TestFrequentChangesAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.make(r.hub, "o", spec("a", "0", "b", "0"))
@@ -141,7 +141,7 @@ func TestProgramsThatWriteWithoutEndAreFollowedAtAPace(t *testing.T) {
 	})
 }
 
-func TestAFieldThatOneSideDropsStaysOnTheOther(t *testing.T) {
+func TestDroppedFieldStaysOnTheOtherSide(t *testing.T) {
 	prune := func(obj map[string]any) { unstructured.RemoveNestedField(obj, "spec", "unknown") }
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
@@ -175,7 +175,7 @@ func TestAFieldThatOneSideDropsStaysOnTheOther(t *testing.T) {
 	})
 }
 
-func TestADefaultOfOneSideTravelsOnce(t *testing.T) {
+func TestDefaultedFieldIsCopiedOnce(t *testing.T) {
 	defaults := func(obj map[string]any) {
 		if _, ok, _ := unstructured.NestedString(obj, "spec", "default"); !ok {
 			_ = unstructured.SetNestedField(obj, "d", "spec", "default")
@@ -201,7 +201,7 @@ func TestADefaultOfOneSideTravelsOnce(t *testing.T) {
 	}
 }
 
-func TestWhatDiffersAndWasNeverSharedIsLeftAlone(t *testing.T) {
+func TestCollisionIsReportedAndNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.disconnect()
@@ -228,7 +228,7 @@ func TestWhatDiffersAndWasNeverSharedIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestAnObjectThatIsTooLargeIsNamed(t *testing.T) {
+func TestTooLargeObjectIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.make(r.spoke, "o", spec("a", strings.Repeat("x", wire.MaxSharedContent)))
@@ -243,7 +243,7 @@ func TestAnObjectThatIsTooLargeIsNamed(t *testing.T) {
 	})
 }
 
-func TestFinalizersAreHonoured(t *testing.T) {
+func TestDeletionWaitsForFinalizers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.make(r.hub, "o", spec("a", "1"))

@@ -59,7 +59,7 @@ func comesBack[T any](decode func([]byte) (T, error), values map[string]T) func(
 	}
 }
 
-func TestWhatPeersSayOfSharedObjectsComesBack(t *testing.T) {
+func TestSharedMessagesRoundTrip(t *testing.T) {
 	most := json.RawMessage(`{"a":"` + strings.Repeat("b", MaxSharedContent-8) + `"}`)
 	t.Run("shares", comesBack(DecodeShare, map[string]Share{
 		"all of it": goodShare(),
@@ -116,7 +116,7 @@ func areRefused[T any](decode func([]byte) (T, error), good func() T, violations
 	}
 }
 
-func TestSharesThatNoHubSendsAreRefused(t *testing.T) {
+func TestDecodeShareRefusesInvalid(t *testing.T) {
 	long := strings.Repeat("n", maxName+1)
 	violations := map[string]violation[Share]{
 		"no direction":           {reason: "nothing would travel", spoil: func(s *Share) { s.ToHub, s.ToSpoke = false, false }},
@@ -148,7 +148,7 @@ func TestSharesThatNoHubSendsAreRefused(t *testing.T) {
 	}
 }
 
-func TestObjectsThatNoHubSendsAreRefused(t *testing.T) {
+func TestDecodeSharedObjectRefusesInvalid(t *testing.T) {
 	large := json.RawMessage(`{"a":"` + strings.Repeat("b", MaxSharedContent) + `"}`)
 	areRefused(DecodeSharedObject, goodObject, map[string]violation[SharedObject]{
 		"no version":     {reason: "a write could not name it", spoil: func(o *SharedObject) { o.Version = "" }},
@@ -168,7 +168,7 @@ func TestObjectsThatNoHubSendsAreRefused(t *testing.T) {
 	}
 }
 
-func TestWritesThatNoAgentSendsAreRefused(t *testing.T) {
+func TestDecodeSharedWriteRefusesInvalid(t *testing.T) {
 	set := func(w SharedWrite) func(*SharedWrite) { return func(of *SharedWrite) { *of = w } }
 	areRefused(DecodeSharedWrite, goodWrite, map[string]violation[SharedWrite]{
 		"nothing":                 {reason: "it asks for nothing", spoil: set(SharedWrite{})},
@@ -190,7 +190,7 @@ func TestWritesThatNoAgentSendsAreRefused(t *testing.T) {
 	})(t)
 }
 
-func TestStatesThatNoAgentSendsAreRefused(t *testing.T) {
+func TestDecodeShareStateRefusesInvalid(t *testing.T) {
 	long, longer := strings.Repeat("n", maxName+1), strings.Repeat("m", maxReason+1)
 	one := func(spoil func(*Decided)) func(*ShareState) {
 		return func(s *ShareState) { spoil(&s.Decided[1]) }
@@ -225,7 +225,7 @@ func TestStatesThatNoAgentSendsAreRefused(t *testing.T) {
 	})(t)
 }
 
-func TestKeysOfSharedObjects(t *testing.T) {
+func TestParseSharedKey(t *testing.T) {
 	tests := map[string]struct {
 		reason, key string
 		want        SharedKey
@@ -286,7 +286,7 @@ func texts(limit int) map[string]struct{ reason, text, want string } {
 	}
 }
 
-func TestProblemsAndErrorsAreTakenHoweverLongTheyAre(t *testing.T) {
+func TestShareStateTruncatesLongTexts(t *testing.T) {
 	for name, tc := range texts(maxReason) {
 		t.Run(name, func(t *testing.T) {
 			s := ShareState{LastError: ClipReason(tc.text), Problem: NewShareProblem("Reason", tc.text), Hold: &Hold{Reason: "r", Token: "t", Message: ClipReason(tc.text)}}
@@ -303,7 +303,7 @@ func TestProblemsAndErrorsAreTakenHoweverLongTheyAre(t *testing.T) {
 	}
 }
 
-func TestDecisionsAreTakenHoweverManyFieldsTheyAreOf(t *testing.T) {
+func TestDecidedTruncatesManyFields(t *testing.T) {
 	field := strings.Repeat("f", maxField)
 	fields := func(n int) []string { return slices.Repeat([]string{field}, n) }
 	tests := map[string]struct {
@@ -336,7 +336,7 @@ func TestDecisionsAreTakenHoweverManyFieldsTheyAreOf(t *testing.T) {
 
 // A body of an agent that is larger than 1.5 MiB is not sent: the hub would hear nothing of
 // the share until other conflicts are decided.
-func TestTheLargestStateFits(t *testing.T) {
+func TestLargestShareStateFits(t *testing.T) {
 	text := strings.Repeat("<", 2*maxReason) // six bytes of JSON each
 	s := ShareState{
 		LastError: ClipReason(text), Problem: NewShareProblem(strings.Repeat("<", maxName), text),

@@ -23,24 +23,24 @@ const (
 	// statusOwner owns the status of SharedResources.
 	statusOwner = client.FieldOwner("spokelet-hub")
 
-	// executors, readers, witnesses and writers bound what is done at once: requests for
+	// writeWorkers, readers, witnesses and writers bound what is done at once: requests for
 	// agents, lists of namespaces, checks of deletions, and statuses.
-	executors = 8
-	readers   = 4
-	witnesses = 2
-	writers   = 2
+	writeWorkers    = 8
+	listWorkers     = 4
+	deletionWorkers = 2
+	statusWorkers   = 2
 
-	// maxUnknown bounds the writes of a cluster beyond those for objects that there are.
-	maxUnknown = 1024
+	// maxNewObjects bounds the writes of a cluster beyond those for objects that there are.
+	maxNewObjects = 1024
 	// maxTombstones bounds the deletions that are published of one share.
 	maxTombstones = 1000
-	// requestTime bounds one request for an agent.
-	requestTime = 30 * time.Second
-	// statusEvery is the shortest time between two writes of the status of one object.
-	statusEvery = 500 * time.Millisecond
-	// retryFirst and retryLongest are those of the backoff of what has failed.
-	retryFirst   = 20 * time.Millisecond
-	retryLongest = 30 * time.Second
+	// requestTimeout bounds one request for an agent.
+	requestTimeout = 30 * time.Second
+	// statusInterval is the shortest time between two writes of the status of one object.
+	statusInterval = 500 * time.Millisecond
+	// firstRetry and longestRetry are those of the backoff of what has failed.
+	firstRetry   = 20 * time.Millisecond
+	longestRetry = 30 * time.Second
 )
 
 // Replicator is the hub's end of Sync.

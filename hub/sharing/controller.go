@@ -27,51 +27,51 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// everything is the one item of the queue of plans: they are made of all there is.
-const everything = "everything"
+// planKey is the one item of the queue of plans: they are made of all there is.
+const planKey = "everything"
 
 type queue[K comparable] = workqueue.TypedRateLimitingInterface[K]
 
 func newQueue[K comparable]() queue[K] {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](retryFirst, retryLongest))
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, longestRetry))
 }
 
 // Controller shares objects with clusters. It is a manager.Runnable.
 type Controller struct {
 	cfg Config
 
-	// plan has everything when something has changed that plans are made of; writes has
+	// planQueue has everything when something has changed that plans are made of; writes has
 	// what clusters ask for, reads the namespaces to be listed, evidence the feeds of which
 	// objects have vanished, and status the SharedResources to be shown.
-	plan     queue[string]
-	writes   queue[writeKey]
-	reads    queue[scopeKey]
-	evidence queue[feedKey]
-	status   queue[string]
+	planQueue     queue[string]
+	writeQueue    queue[writeKey]
+	listQueue     queue[scopeKey]
+	deletionQueue queue[watchKey]
+	statusQueue   queue[string]
 
-	pace       ratelimit.Pacer[writeKey]
-	statusPace ratelimit.Pacer[string]
-	log        ratelimit.LogLimiter
+	writeLimiter  ratelimit.Pacer[writeKey]
+	statusLimiter ratelimit.Pacer[string]
+	logLimiter    ratelimit.LogLimiter
 
-	// life is that of the feeds, which run in running.
-	life    context.Context //nolint:containedctx // feeds are started by events
+	// runCtx is that of the feeds, which run in running.
+	runCtx  context.Context //nolint:containedctx // feeds are started by events
 	running sync.WaitGroup
-	// carried are the definitions that are brought; of the one who plans.
-	carried map[string]carried
+	// sentDefinitions are the definitions that are brought; of the one who plans.
+	sentDefinitions map[string]sentDefinition
 
 	// mu guards all below, and all shares, feeds and scopes. It is taken while a mirror is
 	// locked, and sources are locked while it is held.
-	mu        sync.Mutex
-	facts     facts
-	specs     map[string]spec
-	plans     map[string]planned
-	shares    map[shareKey]*share
-	byCluster map[string]map[string]*share // by cluster and SharedResource
-	feeds     map[feedKey]*feed
-	written   map[string]time.Time
-	// looked: all SharedResources of the start were planned. complete: what is not
+	mu            sync.Mutex
+	state         hubState
+	specs         map[string]spec
+	plans         map[string]resourcePlan
+	shares        map[shareKey]*share
+	byCluster     map[string]map[string]*share // by cluster and SharedResource
+	watches       map[watchKey]*objectWatch
+	statusWritten map[string]time.Time
+	// isPlanned: all SharedResources of the start were planned. complete: what is not
 	// published is absent.
-	looked, complete bool
+	isPlanned, isComplete bool
 }
 
 // New declares shares in Sync.
@@ -80,68 +80,68 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		cfg: cfg, plan: newQueue[string](), writes: newQueue[writeKey](), reads: newQueue[scopeKey](),
-		evidence: newQueue[feedKey](), status: newQueue[string](), carried: map[string]carried{},
-		facts: facts{clusters: map[string]cluster{}, namespaces: map[string]namespace{}},
-		specs: map[string]spec{}, plans: map[string]planned{}, shares: map[shareKey]*share{}, byCluster: map[string]map[string]*share{},
-		feeds: map[feedKey]*feed{}, written: map[string]time.Time{},
+		cfg: cfg, planQueue: newQueue[string](), writeQueue: newQueue[writeKey](), listQueue: newQueue[scopeKey](),
+		deletionQueue: newQueue[watchKey](), statusQueue: newQueue[string](), sentDefinitions: map[string]sentDefinition{},
+		state: hubState{clusters: map[string]cluster{}, namespaces: map[string]namespace{}},
+		specs: map[string]spec{}, plans: map[string]resourcePlan{}, shares: map[shareKey]*share{}, byCluster: map[string]map[string]*share{},
+		watches: map[watchKey]*objectWatch{}, statusWritten: map[string]time.Time{},
 	}
 	cfg.Sync.Publish(wire.KindShare, c.loadShare)
-	cfg.Sync.Publish(wire.KindSharedObject, c.load)
+	cfg.Sync.Publish(wire.KindSharedObject, c.loadObject)
 	// Before all shares are known it is not known either what clusters may ask for.
 	cfg.Sync.Mirror(wire.KindSharedWrite, resource.HubReceiver{
-		Put: c.receive, Keeps: true, Delete: c.withdrawn, Known: c.known, After: wire.KindSharedObject,
+		Put: c.handleWrite, Keeps: true, Delete: c.handleWriteWithdrawal, Known: c.isKnownWrite, After: wire.KindSharedObject,
 	})
-	cfg.Sync.Mirror(wire.KindShareState, resource.HubReceiver{Put: c.putState, About: wire.KindShare, After: wire.KindShare})
+	cfg.Sync.Mirror(wire.KindShareState, resource.HubReceiver{Put: c.handleState, About: wire.KindShare, After: wire.KindShare})
 	return c, nil
 }
 
 // Start runs until ctx ends; the manager calls it once its caches are filled.
 func (c *Controller) Start(ctx context.Context) error {
 	defer c.shutDown()
-	if err := c.watch(ctx); err != nil {
+	if err := c.startWatches(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	c.life = ctx
+	c.runCtx = ctx
 	follower := &watcher.Follower{
-		Feed: watcher.FeedOf(c.cfg.Dynamic.Resource(definitionsResource()), nil), Sink: &definitions{controller: c}, Log: c.cfg.Logger,
+		Feed: watcher.FeedOf(c.cfg.Dynamic.Resource(definitionsResource()), nil), Sink: &definitionSink{controller: c}, Log: c.cfg.Logger,
 	}
 	c.running.Go(func() { follower.Run(ctx) })
-	cancel := c.cfg.Sessions.Subscribe(c.session)
+	cancel := c.cfg.Sessions.Subscribe(c.handleSession)
 	defer cancel()
-	work(c, c.plan, 1, func(string) error { return c.replan(ctx) })
-	work(c, c.writes, executors, func(key writeKey) error { return c.execute(ctx, key) })
-	work(c, c.reads, readers, func(key scopeKey) error { return c.readScope(ctx, key) })
-	work(c, c.evidence, witnesses, func(key feedKey) error { return c.witness(ctx, key) })
-	work(c, c.status, writers, func(name string) error { return c.writeStatus(ctx, name) })
+	startWorkers(c, c.planQueue, 1, func(string) error { return c.updatePlans(ctx) })
+	startWorkers(c, c.writeQueue, writeWorkers, func(key writeKey) error { return c.executeWrite(ctx, key) })
+	startWorkers(c, c.listQueue, listWorkers, func(key scopeKey) error { return c.listScope(ctx, key) })
+	startWorkers(c, c.deletionQueue, deletionWorkers, func(key watchKey) error { return c.verifyDeletions(ctx, key) })
+	startWorkers(c, c.statusQueue, statusWorkers, func(name string) error { return c.writeStatus(ctx, name) })
 	<-ctx.Done()
 	return nil
 }
 
 func (c *Controller) shutDown() {
-	c.plan.ShutDown()
-	c.writes.ShutDown()
-	c.reads.ShutDown()
-	c.evidence.ShutDown()
-	c.status.ShutDown()
+	c.planQueue.ShutDown()
+	c.writeQueue.ShutDown()
+	c.listQueue.ShutDown()
+	c.deletionQueue.ShutDown()
+	c.statusQueue.ShutDown()
 	c.running.Wait()
 }
 
-// work has workers handle what is in a queue until that is shut down.
-func work[K comparable](c *Controller, q queue[K], workers int, handle func(K) error) {
+// startWorkers has workers handle what is in a queue until that is shut down.
+func startWorkers[K comparable](c *Controller, q queue[K], workers int, handle func(K) error) {
 	for range workers {
 		c.running.Go(func() {
-			for next(q, handle, c.failed) {
+			for processNextItem(q, handle, c.logRetry) {
 			}
 		})
 	}
 }
 
-// next handles one item; false at the end.
-func next[K comparable](q queue[K], handle func(K) error, failed func(error)) bool {
+// processNextItem handles one item; false at the end.
+func processNextItem[K comparable](q queue[K], handle func(K) error, failed func(error)) bool {
 	key, shutdown := q.Get()
 	if shutdown {
 		return false
@@ -156,30 +156,30 @@ func next[K comparable](q queue[K], handle func(K) error, failed func(error)) bo
 	return true
 }
 
-func (c *Controller) failed(err error) {
+func (c *Controller) logRetry(err error) {
 	c.cfg.Logger.V(1).Info("shared objects: it is tried again", "err", err.Error())
 }
 
-// watch follows what plans are made of; it returns when all there is has been seen.
-func (c *Controller) watch(ctx context.Context) error {
+// startWatches follows what plans are made of; it returns when all there is has been seen.
+func (c *Controller) startWatches(ctx context.Context) error {
 	system := &corev1.Namespace{}
 	if err := c.cfg.Live.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
 		return fmt.Errorf("namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	c.facts.hubUID = string(system.UID)
+	c.state.hubUID = string(system.UID)
 	for of, f := range map[client.Object]func(obj client.Object, gone bool){
-		&v1alpha1.SharedResource{}: c.resourceChanged, &clusterv1.ManagedCluster{}: c.clusterChanged, &corev1.Namespace{}: c.namespaceChanged,
+		&v1alpha1.SharedResource{}: c.handleSharedResource, &clusterv1.ManagedCluster{}: c.handleCluster, &corev1.Namespace{}: c.handleNamespace,
 	} {
-		if err := c.follow(ctx, of, f); err != nil {
+		if err := c.watchKind(ctx, of, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// follow calls f with what happens to the objects of a kind; it returns when f has been
+// watchKind calls f with what happens to the objects of a kind; it returns when f has been
 // called with all that there were.
-func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj client.Object, gone bool)) error {
+func (c *Controller) watchKind(ctx context.Context, of client.Object, f func(obj client.Object, gone bool)) error {
 	informer, err := c.cfg.Informers.GetInformer(ctx, of)
 	if err != nil {
 		return fmt.Errorf("watch %T: %w", of, err)
@@ -206,16 +206,16 @@ func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj cl
 	return nil
 }
 
-// resourceChanged plans anew when a spec has changed, and shows what is known when a
+// handleSharedResource plans anew when a spec has changed, and shows what is known when a
 // status has.
-func (c *Controller) resourceChanged(obj client.Object, gone bool) {
+func (c *Controller) handleSharedResource(obj client.Object, gone bool) {
 	r, ok := obj.(*v1alpha1.SharedResource)
 	if !ok {
 		return
 	}
-	c.status.Add(r.Name)
+	c.statusQueue.Add(r.Name)
 	now := spec{
-		uid: r.UID, generation: r.Generation, confirm: r.Annotations[v1alpha1.AnnotationConfirm], ends: gone || r.DeletionTimestamp != nil,
+		uid: r.UID, generation: r.Generation, confirm: r.Annotations[v1alpha1.AnnotationConfirm], isDeleting: gone || r.DeletionTimestamp != nil,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +227,7 @@ func (c *Controller) resourceChanged(obj client.Object, gone bool) {
 	} else {
 		c.specs[r.Name] = now
 	}
-	c.plan.Add(everything)
+	c.planQueue.Add(planKey)
 }
 
 // spec tells whether a SharedResource is to be planned anew.
@@ -235,10 +235,10 @@ type spec struct {
 	uid        types.UID
 	generation int64
 	confirm    string
-	ends       bool
+	isDeleting bool
 }
 
-func (c *Controller) clusterChanged(obj client.Object, gone bool) {
+func (c *Controller) handleCluster(obj client.Object, gone bool) {
 	record, ok := obj.(*clusterv1.ManagedCluster)
 	if !ok {
 		return
@@ -246,37 +246,37 @@ func (c *Controller) clusterChanged(obj client.Object, gone bool) {
 	serves := !gone && managedcluster.Selectable(record)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, was := c.facts.clusters[record.Name]
+	last, was := c.state.clusters[record.Name]
 	if serves == was && (!was || maps.Equal(last.labels, record.Labels)) {
 		return
 	}
 	if serves {
-		c.facts.clusters[record.Name] = cluster{labels: record.Labels}
+		c.state.clusters[record.Name] = cluster{labels: record.Labels}
 	} else {
-		delete(c.facts.clusters, record.Name)
+		delete(c.state.clusters, record.Name)
 	}
-	c.plan.Add(everything)
+	c.planQueue.Add(planKey)
 }
 
-func (c *Controller) namespaceChanged(obj client.Object, gone bool) {
+func (c *Controller) handleNamespace(obj client.Object, gone bool) {
 	ns := namespace{uid: obj.GetUID(), terminating: obj.GetDeletionTimestamp() != nil}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, was := c.facts.namespaces[obj.GetName()]
+	last, was := c.state.namespaces[obj.GetName()]
 	if gone == !was && last == ns {
 		return
 	}
 	if gone {
-		delete(c.facts.namespaces, obj.GetName())
+		delete(c.state.namespaces, obj.GetName())
 	} else {
-		c.facts.namespaces[obj.GetName()] = ns
+		c.state.namespaces[obj.GetName()] = ns
 	}
-	c.plan.Add(everything)
+	c.planQueue.Add(planKey)
 }
 
-// session publishes everything to a cluster that has connected, if its sources are new:
+// handleSession publishes everything to a cluster that has connected, if its sources are new:
 // Sync forgets a cluster that is no more.
-func (c *Controller) session(name string, connected bool) {
+func (c *Controller) handleSession(name string, connected bool) {
 	if !connected {
 		return
 	}
@@ -285,22 +285,22 @@ func (c *Controller) session(name string, connected bool) {
 	for _, s := range c.byCluster[name] {
 		s.republish()
 	}
-	c.completeOne(name)
+	c.completeCluster(name)
 }
 
-// replan decides anew what is shared with whom.
-func (c *Controller) replan(ctx context.Context) error {
+// updatePlans decides anew what is shared with whom.
+func (c *Controller) updatePlans(ctx context.Context) error {
 	list := &v1alpha1.SharedResourceList{}
 	if err := c.cfg.Client.List(ctx, list); err != nil {
 		return fmt.Errorf("list SharedResources: %w", err)
 	}
 	c.mu.Lock()
-	known, brought := c.facts.known(), c.facts.brought(list.Items)
+	known, brought := c.state.isKnown(), c.state.definitionsToSend(list.Items)
 	c.mu.Unlock()
 	if !known {
 		return nil
 	}
-	if err := c.carry(ctx, brought); err != nil {
+	if err := c.readDefinitions(ctx, brought); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -309,44 +309,44 @@ func (c *Controller) replan(ctx context.Context) error {
 	for key := range c.shares {
 		published[key.name] = append(published[key.name], key.cluster)
 	}
-	p := planner{facts: &c.facts, published: published, carried: c.carried}
-	c.adopt(p.plan(list.Items))
+	p := planner{state: &c.state, published: published, sentDefinitions: c.sentDefinitions}
+	c.applyPlans(p.plan(list.Items))
 	return nil
 }
 
-// adopt makes what is shared what is planned; c.mu is held.
-func (c *Controller) adopt(plans map[string]planned) {
+// applyPlans makes what is shared what is planned; c.mu is held.
+func (c *Controller) applyPlans(plans map[string]resourcePlan) {
 	for name := range c.plans {
 		if _, ok := plans[name]; !ok {
-			delete(c.written, name)
-			c.statusPace.Forget(name)
+			delete(c.statusWritten, name)
+			c.statusLimiter.Forget(name)
 		}
 	}
 	c.plans = plans
 	for key, s := range c.shares {
 		if next, ok := plans[key.name].targets[key.cluster]; !ok || next.uid != s.target.uid {
-			c.remove(s)
+			c.removeShare(s)
 		}
 	}
 	for name, p := range plans {
 		for cluster, next := range p.targets {
-			c.give(shareKey{cluster: cluster, name: name}, next)
+			c.setTarget(shareKey{cluster: cluster, name: name}, next)
 		}
-		c.status.Add(name)
+		c.statusQueue.Add(name)
 	}
-	c.looked = true
-	c.settle()
-	c.completeAll()
+	c.isPlanned = true
+	c.checkComplete()
+	c.completeClusters()
 }
 
-// give has a cluster have a share; c.mu is held.
-func (c *Controller) give(key shareKey, next target) {
+// setTarget has a cluster have a share; c.mu is held.
+func (c *Controller) setTarget(key shareKey, next target) {
 	s := c.shares[key]
 	if s == nil {
 		s = &share{
 			controller: c, name: key.name, cluster: key.cluster,
-			entries: map[string]entry{}, tombstones: map[string]tombstone{}, records: map[string]*record{}, large: map[string]int{},
-			holding: holding{account: c.cfg.Memory.Account(key.cluster), byName: map[string]kept{}}, waiting: map[string]wire.SharedSize{},
+			entries: map[string]entry{}, tombstones: map[string]tombstone{}, requests: map[string]*writeRequest{}, large: map[string]int{},
+			use: memoryUse{account: c.cfg.Memory.Account(key.cluster), objects: map[string]objectUse{}}, beyondQuota: map[string]wire.SharedSize{},
 		}
 		c.shares[key] = s
 		if c.byCluster[key.cluster] == nil {
@@ -355,12 +355,12 @@ func (c *Controller) give(key shareKey, next target) {
 		c.byCluster[key.cluster][key.name] = s
 	}
 	if !reflect.DeepEqual(s.target, next) {
-		s.become(next)
+		s.setTarget(next)
 	}
 }
 
-// remove ends a share; c.mu is held.
-func (c *Controller) remove(s *share) {
+// removeShare ends a share; c.mu is held.
+func (c *Controller) removeShare(s *share) {
 	s.withdraw()
 	delete(c.shares, s.key())
 	delete(c.byCluster[s.cluster], s.name)
@@ -369,31 +369,31 @@ func (c *Controller) remove(s *share) {
 	}
 }
 
-// settle says of all clusters that everything is published, once it is: they drop what is
+// checkComplete says of all clusters that everything is published, once it is: they drop what is
 // not. That takes all SharedResources of the start; c.mu is held.
-func (c *Controller) settle() {
-	if c.complete || !c.looked {
+func (c *Controller) checkComplete() {
+	if c.isComplete || !c.isPlanned {
 		return
 	}
 	for _, s := range c.shares {
-		if !s.settled() {
+		if !s.isSettled() {
 			return
 		}
 	}
-	c.complete = true
-	c.completeAll()
+	c.isComplete = true
+	c.completeClusters()
 }
 
-// completeAll says it of clusters that are new, too; c.mu is held.
-func (c *Controller) completeAll() {
-	for name := range c.facts.clusters {
-		c.completeOne(name)
+// completeClusters says it of clusters that are new, too; c.mu is held.
+func (c *Controller) completeClusters() {
+	for name := range c.state.clusters {
+		c.completeCluster(name)
 	}
 }
 
-// completeOne says it of one cluster, if it is so; c.mu is held.
-func (c *Controller) completeOne(name string) {
-	if _, serves := c.facts.clusters[name]; !serves || !c.complete {
+// completeCluster says it of one cluster, if it is so; c.mu is held.
+func (c *Controller) completeCluster(name string) {
+	if _, serves := c.state.clusters[name]; !serves || !c.isComplete {
 		return
 	}
 	c.cfg.Sync.Source(name, wire.KindShare).Complete()

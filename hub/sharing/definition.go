@@ -29,50 +29,50 @@ type definition struct {
 	established, deleting bool
 	// webhook converts its objects.
 	webhook  bool
-	versions []served
+	versions []definitionVersion
 }
 
-// served is a version of a definition.
-type served struct {
+// definitionVersion is a version of a definition.
+type definitionVersion struct {
 	name            string
 	served, storage bool
-	// status is a subresource.
-	status bool
+	// hasStatus is a subresource.
+	hasStatus bool
 }
 
 func definitionsResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// readDefinition reads what counts of a definition; of what is none, nothing does.
-func readDefinition(obj *unstructured.Unstructured) definition {
+// parseDefinition reads what counts of a definition; of what is none, nothing does.
+func parseDefinition(obj *unstructured.Unstructured) definition {
 	d := definition{uid: obj.GetUID(), version: obj.GetResourceVersion(), deleting: obj.GetDeletionTimestamp() != nil}
 	d.kind, _, _ = unstructured.NestedString(obj.Object, "spec", "names", "kind")
 	scope, _, _ := unstructured.NestedString(obj.Object, "spec", "scope")
 	d.namespaced = scope == "Namespaced"
 	strategy, _, _ := unstructured.NestedString(obj.Object, "spec", "conversion", "strategy")
 	d.webhook = strategy == "Webhook"
-	d.established = conditionIsTrue(obj, "Established")
+	d.established = hasTrueCondition(obj, "Established")
 	versions, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "versions")
 	list, _ := versions.([]any)
 	for _, v := range list {
 		if m, ok := v.(map[string]any); ok {
-			d.versions = append(d.versions, readVersion(m))
+			d.versions = append(d.versions, parseVersion(m))
 		}
 	}
 	return d
 }
 
-func readVersion(m map[string]any) served {
-	v := served{}
+func parseVersion(m map[string]any) definitionVersion {
+	v := definitionVersion{}
 	v.name, _, _ = unstructured.NestedString(m, "name")
 	v.served, _, _ = unstructured.NestedBool(m, "served")
 	v.storage, _, _ = unstructured.NestedBool(m, "storage")
-	_, v.status, _ = unstructured.NestedFieldNoCopy(m, "subresources", "status")
+	_, v.hasStatus, _ = unstructured.NestedFieldNoCopy(m, "subresources", "status")
 	return v
 }
 
-func conditionIsTrue(obj *unstructured.Unstructured, kind string) bool {
+func hasTrueCondition(obj *unstructured.Unstructured, kind string) bool {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "status", "conditions")
 	list, _ := conditions.([]any)
 	return slices.ContainsFunc(list, func(c any) bool {
@@ -81,18 +81,18 @@ func conditionIsTrue(obj *unstructured.Unstructured, kind string) bool {
 	})
 }
 
-// serve is the version of a definition that is shared: the one that is asked for, or the
+// selectVersion is the version of a definition that is shared: the one that is asked for, or the
 // one that is stored.
-func (d definition) serve(version string) (served, *wire.ShareProblem) {
+func (d definition) selectVersion(version string) (definitionVersion, *wire.ShareProblem) {
 	switch {
 	case d.uid == "":
-		return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionMissing, "there is no CustomResourceDefinition of the resource")
+		return definitionVersion{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionMissing, "there is no CustomResourceDefinition of the resource")
 	case d.deleting:
-		return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionNotReady, "the CustomResourceDefinition is being deleted")
+		return definitionVersion{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionNotReady, "the CustomResourceDefinition is being deleted")
 	case !d.established:
-		return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionNotReady, "the CustomResourceDefinition is not established")
+		return definitionVersion{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionNotReady, "the CustomResourceDefinition is not established")
 	case !d.namespaced:
-		return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible, "the resource is not namespaced")
+		return definitionVersion{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible, "the resource is not namespaced")
 	}
 	for _, v := range d.versions {
 		if v.name == version || version == "" && v.storage {
@@ -102,92 +102,92 @@ func (d definition) serve(version string) (served, *wire.ShareProblem) {
 			}
 		}
 	}
-	return served{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible, fmt.Sprintf("version %q is not served", version))
+	return definitionVersion{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible, fmt.Sprintf("version %q is not served", version))
 }
 
-// definitions is a follow.Sink that keeps what counts of all definitions.
-type definitions struct {
+// definitionSink is a follow.Sink that keeps what counts of all definitions.
+type definitionSink struct {
 	controller *Controller
 	// fresh are those of a start that is not complete; nil outside one. Of the follower.
 	fresh map[string]definition
 }
 
 // Begin implements follow.Sink.
-func (d *definitions) Begin() { d.fresh = map[string]definition{} }
+func (d *definitionSink) Begin() { d.fresh = map[string]definition{} }
 
 // End implements follow.Sink.
-func (d *definitions) End(string) {
+func (d *definitionSink) End(string) {
 	c := d.controller
 	c.mu.Lock()
-	c.facts.definitions, c.facts.definitionsRefused = d.fresh, nil
+	c.state.definitions, c.state.definitionsRefused = d.fresh, nil
 	c.mu.Unlock()
 	d.fresh = nil
-	c.plan.Add(everything)
+	c.planQueue.Add(planKey)
 }
 
 // Event implements follow.Sink.
-func (d *definitions) Event(o metav1.Object, deleted bool) {
+func (d *definitionSink) Event(o metav1.Object, deleted bool) {
 	obj, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return
 	}
 	if d.fresh != nil {
-		put(d.fresh, obj, deleted)
+		updateDefinition(d.fresh, obj, deleted)
 		return
 	}
 	d.controller.mu.Lock()
-	put(d.controller.facts.definitions, obj, deleted)
+	updateDefinition(d.controller.state.definitions, obj, deleted)
 	d.controller.mu.Unlock()
-	d.controller.plan.Add(everything)
+	d.controller.planQueue.Add(planKey)
 }
 
-func put(all map[string]definition, obj *unstructured.Unstructured, deleted bool) {
+func updateDefinition(all map[string]definition, obj *unstructured.Unstructured, deleted bool) {
 	if deleted {
 		delete(all, obj.GetName())
 		return
 	}
-	all[obj.GetName()] = readDefinition(obj)
+	all[obj.GetName()] = parseDefinition(obj)
 }
 
 // Refused implements follow.Sink.
-func (d *definitions) Refused(err error) {
+func (d *definitionSink) Refused(err error) {
 	c := d.controller
 	c.mu.Lock()
-	c.facts.definitionsRefused = wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "CustomResourceDefinitions cannot be watched: "+err.Error())
+	c.state.definitionsRefused = wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "CustomResourceDefinitions cannot be watched: "+err.Error())
 	c.mu.Unlock()
-	c.plan.Add(everything)
+	c.planQueue.Add(planKey)
 }
 
-// carried is a definition as it is created in clusters, and what it was made of.
-type carried struct {
-	of  string // uid and resourceVersion
-	raw json.RawMessage
+// sentDefinition is a definition as it is created in clusters, and what it was made of.
+type sentDefinition struct {
+	source string // uid and resourceVersion
+	raw    json.RawMessage
 }
 
-// carry reads the definitions that are brought to clusters, and drops those that are not
+// readDefinitions reads the definitions that are brought to clusters, and drops those that are not
 // any more. The hub may list them, and not get them.
-func (c *Controller) carry(ctx context.Context, want map[string]definition) error {
-	for name := range c.carried {
+func (c *Controller) readDefinitions(ctx context.Context, want map[string]definition) error {
+	for name := range c.sentDefinitions {
 		if _, ok := want[name]; !ok {
-			delete(c.carried, name)
+			delete(c.sentDefinitions, name)
 		}
 	}
 	for name, d := range want {
 		of := string(d.uid) + "/" + d.version
-		if c.carried[name].of == of {
+		if c.sentDefinitions[name].source == of {
 			continue
 		}
 		list, err := c.cfg.Dynamic.Resource(definitionsResource()).List(ctx, metav1.ListOptions{FieldSelector: byName(name)})
 		if err != nil {
 			return fmt.Errorf("definition %s: %w", name, err)
 		}
-		delete(c.carried, name)
+		delete(c.sentDefinitions, name)
 		for i := range list.Items {
-			raw, err := strip(&list.Items[i])
+			raw, err := portableDefinition(&list.Items[i])
 			if err != nil {
 				return fmt.Errorf("definition %s: %w", name, err)
 			}
-			c.carried[name] = carried{of: of, raw: raw}
+			c.sentDefinitions[name] = sentDefinition{source: of, raw: raw}
 		}
 	}
 	return nil
@@ -197,8 +197,8 @@ func byName(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// strip leaves of a definition what another cluster is to have of it.
-func strip(obj *unstructured.Unstructured) (json.RawMessage, error) {
+// portableDefinition leaves of a definition what another cluster is to have of it.
+func portableDefinition(obj *unstructured.Unstructured) (json.RawMessage, error) {
 	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
 	if err != nil {
 		return nil, err

@@ -14,12 +14,12 @@ import (
 
 // entry is what is published of one name. Two of the same says have the same body.
 type entry struct {
-	says
+	entrySummary
 	raw []byte
 }
 
-// says is what an entry says, with the hash in place of the content.
-type says struct {
+// entrySummary is what an entry says, with the hash in place of the content.
+type entrySummary struct {
 	uid                           string
 	generation                    int64
 	hash                          string
@@ -27,33 +27,33 @@ type says struct {
 	answer
 }
 
-// present tells whether it has the object.
-func (s says) present() bool { return s.hash != "" }
+// hasObject tells whether it has the object.
+func (s entrySummary) hasObject() bool { return s.hash != "" }
 
 func (e entry) resource(key string) (resource.Resource, error) {
 	said := wire.SharedObject{
 		Version: e.hash, Content: e.raw, Deleting: e.deleting, Deleted: e.deleted, Unselected: e.unselected,
 		Applied: e.applied, Refused: e.refused, Reason: e.reason,
 	}
-	if e.left != nil {
-		said.Result = e.left.raw
+	if e.result != nil {
+		said.Result = e.result.raw
 	}
 	body, err := json.Marshal(said)
 	return resource.Resource{Key: key, UID: e.uid, Generation: e.generation, Body: body}, err
 }
 
-// shares tells whether an object is shared: it is selected, and not too large. Of any
+// isShared tells whether an object is shared: it is selected, and not too large. Of any
 // other the cluster is told that it is not selected: were nothing said it would count as
 // absent.
-func (s *share) shares(o *object) bool { return o.raw != nil && s.target.selector.Matches(o.labels) }
+func (s *share) isShared(o *object) bool { return o.raw != nil && s.target.selector.Matches(o.labels) }
 
-// want is what is to be published of a name; false for nothing.
-func (s *share) want(name string) (e entry, ok bool) {
-	if r := s.records[name]; r != nil {
+// buildEntry is what is to be published of a name; false for nothing.
+func (s *share) buildEntry(name string) (e entry, ok bool) {
+	if r := s.requests[name]; r != nil {
 		e.answer = r.answer
 	}
 	o := s.scope.objects[name]
-	if o != nil && s.shares(o) {
+	if o != nil && s.isShared(o) {
 		e.uid, e.generation, e.hash, e.raw, e.deleting = string(o.uid), o.generation, o.hash, o.raw, o.deleting
 		return e, true
 	}
@@ -64,51 +64,51 @@ func (s *share) want(name string) (e entry, ok bool) {
 	return e, e.answer != answer{}
 }
 
-// sync publishes what the hub has of a name, once it is known.
-func (s *share) sync(name string) {
-	if !s.read || s.trouble() != nil {
-		s.reply(name)
+// syncObject publishes what the hub has of a name, once it is known.
+func (s *share) syncObject(name string) {
+	if !s.isPublished || s.findProblem() != nil {
+		s.publishAnswer(name)
 		return // what is absent means nothing
 	}
 	o := s.scope.objects[name]
-	if r := s.records[name]; r != nil && r.holds(o) {
+	if r := s.requests[name]; r != nil && r.holdsBack(o) {
 		return // what contains the write is to say so
 	}
 	last, published := s.entries[name]
-	if _, vanished := s.scope.vanished[name]; vanished && published && last.present() {
+	if _, vanished := s.scope.unverified[name]; vanished && published && last.hasObject() {
 		return // whether it was deleted is being looked up
 	}
 	switch {
 	case o == nil:
-	case s.shares(o):
-		s.unbury(name)
-	case last.present() || s.tombstones[name].replacedBy(o):
-		s.lay(name, tombstone{uid: o.uid, generation: o.generation, unselected: true})
+	case s.isShared(o):
+		s.deleteTombstone(name)
+	case last.hasObject() || s.tombstones[name].isReplacedBy(o):
+		s.putTombstone(name, tombstone{uid: o.uid, generation: o.generation, unselected: true})
 	}
-	s.measure(name, o)
-	next, ok := s.want(name)
+	s.updateLarge(name, o)
+	next, ok := s.buildEntry(name)
 	switch {
 	case !ok && published:
 		delete(s.entries, name)
-		s.count(name)
+		s.updateUse(name)
 		s.source(wire.KindSharedObject).Delete(s.objectKey(name))
-	case ok && (!published || last.says != next.says):
-		s.say(name, next)
+	case ok && (!published || last.entrySummary != next.entrySummary):
+		s.putEntry(name, next)
 	}
 }
 
-// reply publishes what became of a write beside what is published.
-func (s *share) reply(name string) {
-	r, e := s.records[name], s.entries[name]
-	if r == nil || r.held || r.answer == e.answer || r.answer == (answer{}) {
+// publishAnswer publishes what became of a write beside what is published.
+func (s *share) publishAnswer(name string) {
+	r, e := s.requests[name], s.entries[name]
+	if r == nil || r.isHeld || r.answer == e.answer || r.answer == (answer{}) {
 		return
 	}
 	e.answer = r.answer
-	s.say(name, e)
+	s.putEntry(name, e)
 }
 
-// say publishes an entry.
-func (s *share) say(name string, e entry) {
+// putEntry publishes an entry.
+func (s *share) putEntry(name string, e entry) {
 	r, err := e.resource(s.objectKey(name))
 	if err == nil {
 		err = s.source(wire.KindSharedObject).Put(r)
@@ -118,11 +118,11 @@ func (s *share) say(name string, e entry) {
 		return
 	}
 	s.entries[name] = e
-	s.count(name)
+	s.updateUse(name)
 }
 
-// measure notes whether an object is too large.
-func (s *share) measure(name string, o *object) {
+// updateLarge notes whether an object is too large.
+func (s *share) updateLarge(name string, o *object) {
 	size, was := s.large[name]
 	is := o != nil && o.raw == nil && s.target.selector.Matches(o.labels)
 	switch {
@@ -133,25 +133,25 @@ func (s *share) measure(name string, o *object) {
 	default:
 		return
 	}
-	s.count(name)
-	s.controller.status.Add(s.name)
+	s.updateUse(name)
+	s.controller.statusQueue.Add(s.name)
 }
 
-// bury publishes that an object was deleted, if it was published.
-func (s *share) bury(name string, t tombstone) {
-	if s.entries[name].present() && s.scope.objects[name] == nil {
-		s.lay(name, t)
+// publishDeletion publishes that an object was deleted, if it was published.
+func (s *share) publishDeletion(name string, t tombstone) {
+	if s.entries[name].hasObject() && s.scope.objects[name] == nil {
+		s.putTombstone(name, t)
 	}
-	s.sync(name)
+	s.syncObject(name)
 }
 
-// buryUnselected has objects published that are not shared: the cluster may have known
+// addUnselectedTombstones has objects published that are not shared: the cluster may have known
 // them as such that are, before this process. There may be many; those that have changed
 // last are more likely.
-func (s *share) buryUnselected() {
+func (s *share) addUnselectedTombstones() {
 	var names []string
 	for name, o := range s.scope.objects {
-		if !s.shares(o) {
+		if !s.isShared(o) {
 			names = append(names, name)
 		}
 	}
@@ -160,43 +160,43 @@ func (s *share) buryUnselected() {
 	})
 	for _, name := range names[max(0, len(names)-maxTombstones):] {
 		o := s.scope.objects[name]
-		s.lay(name, tombstone{uid: o.uid, generation: o.generation, unselected: true})
+		s.putTombstone(name, tombstone{uid: o.uid, generation: o.generation, unselected: true})
 	}
 }
 
-// lay keeps a tombstone in place of any, and not more than are published.
-func (s *share) lay(name string, t tombstone) {
+// putTombstone keeps a tombstone in place of any, and not more than are published.
+func (s *share) putTombstone(name string, t tombstone) {
 	if s.tombstones[name] == t {
 		return
 	}
-	s.unbury(name)
+	s.deleteTombstone(name)
 	s.tombstones[name] = t
-	s.buried = append(s.buried, name)
+	s.tombstoneOrder = append(s.tombstoneOrder, name)
 	for len(s.tombstones) > maxTombstones {
-		oldest := s.buried[0]
-		s.unbury(oldest)
-		s.sync(oldest)
+		oldest := s.tombstoneOrder[0]
+		s.deleteTombstone(oldest)
+		s.syncObject(oldest)
 	}
 }
 
-// unbury forgets a deletion.
-func (s *share) unbury(name string) {
+// deleteTombstone forgets a deletion.
+func (s *share) deleteTombstone(name string) {
 	if _, ok := s.tombstones[name]; !ok {
 		return
 	}
 	delete(s.tombstones, name)
-	i := slices.Index(s.buried, name)
-	s.buried = slices.Delete(s.buried, i, i+1)
+	i := slices.Index(s.tombstoneOrder, name)
+	s.tombstoneOrder = slices.Delete(s.tombstoneOrder, i, i+1)
 }
 
-// load makes the body of an object, or of the fence, when it is sent: contents are kept
+// loadObject makes the body of an object, or of the fence, when it is sent: contents are kept
 // once for all clusters. It is that which was published.
-func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
+func (c *Controller) loadObject(cluster, key string) (resource.Resource, bool) {
 	k, err := wire.ParseSharedKey(key)
 	if err != nil {
 		return resource.Resource{}, false
 	}
-	e, fence, ok := c.entry(cluster, k)
+	e, fence, ok := c.getEntry(cluster, k)
 	if !ok || fence.Key != "" {
 		return fence, ok
 	}
@@ -204,7 +204,7 @@ func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
 	return r, err == nil
 }
 
-func (c *Controller) entry(cluster string, k wire.SharedKey) (e entry, fence resource.Resource, ok bool) {
+func (c *Controller) getEntry(cluster string, k wire.SharedKey) (e entry, fence resource.Resource, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.shares[shareKey{cluster: cluster, name: k.Share}]
@@ -212,7 +212,7 @@ func (c *Controller) entry(cluster string, k wire.SharedKey) (e entry, fence res
 		return e, fence, false
 	}
 	if id, is := k.Fence(); is {
-		return e, s.fenceResource(), id == s.fence
+		return e, s.newFenceResource(), id == s.fence
 	}
 	e, ok = s.entries[k.Name]
 	return e, fence, ok

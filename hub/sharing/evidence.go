@@ -19,52 +19,52 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// witness finds out whether objects that have vanished were deleted by somebody, or went
+// verifyDeletions finds out whether objects that have vanished were deleted by somebody, or went
 // with their namespace or definition: that is read after they had vanished, once for all
 // of them.
-func (c *Controller) witness(ctx context.Context, key feedKey) error {
-	missing := c.missing(key)
+func (c *Controller) verifyDeletions(ctx context.Context, key watchKey) error {
+	missing := c.listUnverified(key)
 	if len(missing) == 0 {
 		return nil
 	}
-	problem, err := c.definitionGoes(ctx, key)
+	problem, err := c.checkDefinition(ctx, key)
 	if err != nil {
 		return err
 	}
 	if problem != nil {
-		c.condemn(key, problem)
+		c.stopWatch(key, problem)
 		return nil
 	}
 	for in, names := range missing {
-		problem, failed := c.namespaceGoes(ctx, in)
+		problem, failed := c.checkNamespace(ctx, in)
 		if failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
-		c.conclude(in, names, problem)
+		c.publishDeletions(in, names, problem)
 	}
 	return err
 }
 
-// missing are the objects of a feed that have vanished until now.
-func (c *Controller) missing(key feedKey) map[*scope]map[string]tombstone {
+// listUnverified are the objects of a feed that have vanished until now.
+func (c *Controller) listUnverified(key watchKey) map[*scope]map[string]tombstone {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := map[*scope]map[string]tombstone{}
-	f := c.feeds[key]
+	f := c.watches[key]
 	if f == nil {
 		return nil
 	}
 	for _, in := range f.scopes {
-		if len(in.vanished) > 0 {
-			out[in] = maps.Clone(in.vanished)
+		if len(in.unverified) > 0 {
+			out[in] = maps.Clone(in.unverified)
 		}
 	}
 	return out
 }
 
-// definitionGoes asks the API server whether a definition is being deleted, or is gone.
-func (c *Controller) definitionGoes(ctx context.Context, key feedKey) (*wire.ShareProblem, error) {
+// checkDefinition asks the API server whether a definition is being deleted, or is gone.
+func (c *Controller) checkDefinition(ctx context.Context, key watchKey) (*wire.ShareProblem, error) {
 	name := key.resource.Resource + "." + key.resource.Group
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(definitionsResource().GroupVersion().WithKind("CustomResourceDefinitionList"))
@@ -80,9 +80,9 @@ func (c *Controller) definitionGoes(ctx context.Context, key feedKey) (*wire.Sha
 	return wire.NewShareProblem(v1alpha1.ReasonDefinitionNotReady, "the CustomResourceDefinition is being deleted"), nil
 }
 
-// namespaceGoes asks the API server whether the namespace of a scope is being deleted, or
+// checkNamespace asks the API server whether the namespace of a scope is being deleted, or
 // is gone.
-func (c *Controller) namespaceGoes(ctx context.Context, in *scope) (*wire.ShareProblem, error) {
+func (c *Controller) checkNamespace(ctx context.Context, in *scope) (*wire.ShareProblem, error) {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err := c.cfg.Live.Get(ctx, types.NamespacedName{Name: in.namespace}, ns)
@@ -93,48 +93,48 @@ func (c *Controller) namespaceGoes(ctx context.Context, in *scope) (*wire.ShareP
 	case ns.UID == in.uid && ns.DeletionTimestamp == nil:
 		return nil, nil
 	}
-	return terminating(in.namespace), nil
+	return namespaceTermination(in.namespace), nil
 }
 
-// condemn ends what is shared of a definition that goes.
-func (c *Controller) condemn(key feedKey, problem *wire.ShareProblem) {
+// stopWatch ends what is shared of a definition that goes.
+func (c *Controller) stopWatch(key watchKey, problem *wire.ShareProblem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.feeds[key]
+	f := c.watches[key]
 	if f == nil {
 		return
 	}
-	f.problem, f.ends = problem, true
+	f.problem, f.isTerminating = problem, true
 	for _, in := range f.scopes {
-		clear(in.vanished)
+		clear(in.unverified)
 	}
-	c.tell(f)
+	c.publishShares(f)
 }
 
-// conclude publishes deletions, or ends what is shared of a namespace that goes.
-func (c *Controller) conclude(in *scope, names map[string]tombstone, problem *wire.ShareProblem) {
+// publishDeletions publishes deletions, or ends what is shared of a namespace that goes.
+func (c *Controller) publishDeletions(in *scope, names map[string]tombstone, problem *wire.ShareProblem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if problem != nil {
 		in.problem = problem
-		clear(in.vanished)
+		clear(in.unverified)
 		for s := range in.shares {
-			s.publish()
+			s.publishShare()
 		}
 		return
 	}
 	for name, t := range names {
-		if in.vanished[name] != t {
+		if in.unverified[name] != t {
 			continue // it is there again
 		}
-		delete(in.vanished, name)
-		if in.trouble() != nil {
+		delete(in.unverified, name)
+		if in.findProblem() != nil {
 			continue // there may be others that nobody saw: all is read anew
 		}
 		for s := range in.shares {
-			s.bury(name, t)
-			if rec := s.records[name]; rec != nil {
-				s.forget(name, rec)
+			s.publishDeletion(name, t)
+			if rec := s.requests[name]; rec != nil {
+				s.deleteIfWithdrawn(name, rec)
 			}
 		}
 	}

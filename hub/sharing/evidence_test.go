@@ -27,7 +27,7 @@ func deleting(d *unstructured.Unstructured) {
 	d.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 }
 
-func TestADeletionThatIsSeenIsTold(t *testing.T) {
+func TestVerifiedDeletionIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		before, _ := a.knows("s/a")
@@ -50,7 +50,7 @@ func TestADeletionThatIsSeenIsTold(t *testing.T) {
 }
 
 // What goes with its namespace or its definition was not deleted by anybody.
-func TestWhatGoesWithItsNamespaceOrDefinitionIsNotTold(t *testing.T) {
+func TestDeletionWithNamespaceOrDefinitionIsNotPublished(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		goes   func(t *testing.T, r *rig)
@@ -105,7 +105,7 @@ func TestWhatGoesWithItsNamespaceOrDefinitionIsNotTold(t *testing.T) {
 	}
 }
 
-func TestWhatIsAbsentAfterAProblemIsWithdrawn(t *testing.T) {
+func TestObjectAbsentAfterProblemIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		r.api.set(widgets, widget("c1", "b", 1))
@@ -135,7 +135,7 @@ func TestWhatIsAbsentAfterAProblemIsWithdrawn(t *testing.T) {
 	})
 }
 
-func TestANamespaceThatIsMadeAgainIsReadAnew(t *testing.T) {
+func TestRecreatedNamespaceIsListedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s", func(s *v1alpha1.SharedResource) { s.Spec.ClusterSelector = metav1.LabelSelector{} }))
 		r.api.set(widgets, widget("c1", "a", 1))
@@ -166,7 +166,7 @@ func TestANamespaceThatIsMadeAgainIsReadAnew(t *testing.T) {
 }
 
 // The watch could not be resumed: what is absent may have been deleted, or not.
-func TestWhatIsAbsentAfterAListIsWithdrawn(t *testing.T) {
+func TestObjectAbsentFromListIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		r.api.set(widgets, widget("c1", "b", 1))
@@ -188,7 +188,7 @@ func TestWhatIsAbsentAfterAListIsWithdrawn(t *testing.T) {
 	})
 }
 
-func TestRightsThatAreMissingStopTheShare(t *testing.T) {
+func TestMissingRightsStopShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		first, _ := a.told("s")
@@ -248,7 +248,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 }
 
 // Nobody can tell what becomes of objects as long as the API server cannot be asked.
-func TestADeletionIsLookedUpUntilItIsKnown(t *testing.T) {
+func TestVerificationOfDeletionIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		r.live.Reader = unavailable{r.live.Reader}
@@ -269,7 +269,7 @@ func TestADeletionIsLookedUpUntilItIsKnown(t *testing.T) {
 }
 
 // A server that was restored has older versions than those that were seen.
-func TestAServerThatWasRestoredIsBelieved(t *testing.T) {
+func TestRestoredAPIServerReplacesNewerObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		r.api.edit(t, widgets, "c1", "a", resize(7))

@@ -23,54 +23,54 @@ import (
 // pageSize is how many objects of one namespace are listed at once.
 const pageSize = 500
 
-// feedKey names a feed: the objects of a definition that was made again are others.
-type feedKey struct {
+// watchKey names a feed: the objects of a definition that was made again are others.
+type watchKey struct {
 	resource   schema.GroupVersionResource
 	definition types.UID
 }
 
-// feed follows the objects of a resource. It is a watcher.Sink; its fields are guarded by
+// objectWatch follows the objects of a resource. It is a watcher.Sink; its fields are guarded by
 // Controller.mu.
-type feed struct {
+type objectWatch struct {
 	controller *Controller
-	key        feedKey
+	key        watchKey
 	client     dynamic.NamespaceableResourceInterface
 	scopes     map[string]*scope // by namespace
-	// read: a start was complete. starting: one is not.
-	read, starting bool
+	// isListed: a start was complete. starting: one is not.
+	isListed, isListing bool
 	// version is the latest that was seen.
 	version string
 	// problem is why nothing can be shared: we may not watch, or the definition was found
 	// to be going. Of the latter there is no way back.
-	problem *wire.ShareProblem
-	ends    bool
+	problem       *wire.ShareProblem
+	isTerminating bool
 
-	stop    context.CancelFunc
-	stopped bool
+	stop      context.CancelFunc
+	isStopped bool
 }
 
-// attach has a share know the objects of a place; c.mu is held.
-func (c *Controller) attach(s *share, at place) *scope {
-	key := feedKey{resource: at.resource, definition: at.definition}
-	f := c.feeds[key]
+// addToScope has a share know the objects of a place; c.mu is held.
+func (c *Controller) addToScope(s *share, at place) *scope {
+	key := watchKey{resource: at.resource, definition: at.definition}
+	f := c.watches[key]
 	if f == nil {
-		f = c.newFeed(key)
-		c.feeds[key] = f
+		f = c.startWatch(key)
+		c.watches[key] = f
 	}
 	in := f.scopes[at.namespace]
 	if in == nil || in.uid != at.uid {
 		in = newScope(f, at)
 		f.scopes[at.namespace] = in
-		if f.read && !f.starting {
-			c.reads.Add(scopeKey{feedKey: key, namespace: at.namespace})
+		if f.isListed && !f.isListing {
+			c.listQueue.Add(scopeKey{watchKey: key, namespace: at.namespace})
 		}
 	}
 	in.shares[s] = struct{}{}
 	return in
 }
 
-// detach ends that, and with the last share of a feed the feed; c.mu is held.
-func (c *Controller) detach(s *share, in *scope) {
+// removeFromScope ends that, and with the last share of a feed the feed; c.mu is held.
+func (c *Controller) removeFromScope(s *share, in *scope) {
 	delete(in.shares, s)
 	f := in.feed
 	if len(in.shares) > 0 {
@@ -80,44 +80,44 @@ func (c *Controller) detach(s *share, in *scope) {
 		delete(f.scopes, in.namespace)
 	}
 	if len(f.scopes) == 0 {
-		f.stopped = true
+		f.isStopped = true
 		f.stop()
-		delete(c.feeds, f.key)
+		delete(c.watches, f.key)
 	}
 }
 
-// newFeed starts one; c.mu is held.
-func (c *Controller) newFeed(key feedKey) *feed {
-	ctx, cancel := context.WithCancel(c.life)
-	f := &feed{
+// startWatch starts one; c.mu is held.
+func (c *Controller) startWatch(key watchKey) *objectWatch {
+	ctx, cancel := context.WithCancel(c.runCtx)
+	f := &objectWatch{
 		controller: c, key: key, client: c.cfg.Dynamic.Resource(key.resource), scopes: map[string]*scope{}, stop: cancel,
 	}
 	source := watcher.FeedOf(f.client, nil)
 	start := source.Watch
 	source.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		if o.ResourceVersion != "" && f.refused() {
+		if o.ResourceVersion != "" && f.isRefused() {
 			// What there is was not shared for a while: it is read anew.
 			return nil, apierrors.NewResourceExpired("objects could not be watched")
 		}
 		return start(ctx, o)
 	}
 	follower := &watcher.Follower{
-		Feed: source, Sink: f, Refusal: func(err error) bool { return refusalOf(err) != nil },
+		Feed: source, Sink: f, Refusal: func(err error) bool { return problemOf(err) != nil },
 		Log: c.cfg.Logger.WithValues("resource", key.resource.GroupResource().String()),
 	}
 	c.running.Go(func() { follower.Run(ctx) })
 	return f
 }
 
-func (f *feed) refused() bool {
+func (f *objectWatch) isRefused() bool {
 	f.controller.mu.Lock()
 	defer f.controller.mu.Unlock()
 	return f.problem != nil
 }
 
-// refusalOf is what an API server's refusal to list or to watch says of a resource; nil of
+// problemOf is what an API server's refusal to list or to watch says of a resource; nil of
 // other errors, which pass.
-func refusalOf(err error) *wire.ShareProblem {
+func problemOf(err error) *wire.ShareProblem {
 	switch {
 	case err == nil:
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
@@ -129,176 +129,176 @@ func refusalOf(err error) *wire.ShareProblem {
 }
 
 // Begin implements watcher.Sink.
-func (f *feed) Begin() {
+func (f *objectWatch) Begin() {
 	f.controller.mu.Lock()
 	defer f.controller.mu.Unlock()
-	f.starting = true
+	f.isListing = true
 	for _, in := range f.scopes {
-		in.fresh = map[string]*object{}
+		in.pendingList = map[string]*object{}
 	}
 }
 
 // End implements watcher.Sink.
-func (f *feed) End(version string) {
+func (f *objectWatch) End(version string) {
 	c := f.controller
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.stopped {
+	if f.isStopped {
 		return
 	}
-	restored := f.version != "" && newer(f.version, version)
-	f.starting, f.read, f.version = false, true, version
-	if !f.ends {
+	restored := f.version != "" && isNewer(f.version, version)
+	f.isListing, f.isListed, f.version = false, true, version
+	if !f.isTerminating {
 		f.problem = nil
 	}
 	for _, in := range f.scopes {
-		if in.fresh == nil {
-			c.reads.Add(scopeKey{feedKey: f.key, namespace: in.namespace})
+		if in.pendingList == nil {
+			c.listQueue.Add(scopeKey{watchKey: f.key, namespace: in.namespace})
 			continue
 		}
-		in.merge(in.fresh, version, restored)
-		in.fresh = nil
-		c.refresh(in)
+		in.mergeList(in.pendingList, version, restored)
+		in.pendingList = nil
+		c.publishScope(in)
 	}
-	c.settle()
+	c.checkComplete()
 }
 
 // Event implements watcher.Sink.
-func (f *feed) Event(m metav1.Object, deleted bool) {
+func (f *objectWatch) Event(m metav1.Object, deleted bool) {
 	obj, ok := m.(*unstructured.Unstructured)
-	if !ok || !f.needs(obj) {
+	if !ok || !f.observeVersion(obj) {
 		return
 	}
 	if deleted {
-		f.dropped(obj)
+		f.handleDeletion(obj)
 		return
 	}
-	o, err := read(obj)
+	o, err := newObject(obj)
 	if err != nil {
 		f.controller.cfg.Logger.Error(err, "object cannot be shared", "object", obj.GetNamespace()+"/"+obj.GetName())
 		return
 	}
-	f.taken(obj, o)
+	f.handleObject(obj, o)
 }
 
-// needs notes the version of an object, and tells whether it is in a namespace of shares.
-func (f *feed) needs(obj *unstructured.Unstructured) bool {
+// observeVersion notes the version of an object, and tells whether it is in a namespace of shares.
+func (f *objectWatch) observeVersion(obj *unstructured.Unstructured) bool {
 	f.controller.mu.Lock()
 	defer f.controller.mu.Unlock()
-	if v := obj.GetResourceVersion(); !f.starting && newer(v, f.version) {
+	if v := obj.GetResourceVersion(); !f.isListing && isNewer(v, f.version) {
 		f.version = v
 	}
-	return !f.stopped && f.scopes[obj.GetNamespace()] != nil
+	return !f.isStopped && f.scopes[obj.GetNamespace()] != nil
 }
 
-func (f *feed) taken(obj *unstructured.Unstructured, o *object) {
+func (f *objectWatch) handleObject(obj *unstructured.Unstructured, o *object) {
 	c := f.controller
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in := f.scopes[obj.GetNamespace()]
 	switch {
-	case f.stopped || in == nil:
-	case !f.starting:
-		if !in.knows(o.version) && in.take(obj.GetName(), o) {
-			c.changed(in, obj.GetName())
+	case f.isStopped || in == nil:
+	case !f.isListing:
+		if !in.isOutdated(o.version) && in.putObject(obj.GetName(), o) {
+			c.syncChangedObject(in, obj.GetName())
 		}
-	case in.fresh != nil:
-		in.fresh[obj.GetName()] = o.after(in.objects[obj.GetName()])
+	case in.pendingList != nil:
+		in.pendingList[obj.GetName()] = o.reuse(in.objects[obj.GetName()])
 	}
 }
 
-func (f *feed) dropped(obj *unstructured.Unstructured) {
+func (f *objectWatch) handleDeletion(obj *unstructured.Unstructured) {
 	c := f.controller
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in := f.scopes[obj.GetNamespace()]
-	if f.stopped || in == nil {
+	if f.isStopped || in == nil {
 		return
 	}
-	if f.starting {
-		delete(in.fresh, obj.GetName())
-		in.note(obj.GetName(), obj.GetResourceVersion())
+	if f.isListing {
+		delete(in.pendingList, obj.GetName())
+		in.recordDeletion(obj.GetName(), obj.GetResourceVersion())
 		return
 	}
-	if in.knows(obj.GetResourceVersion()) || !in.drop(obj.GetName(), obj.GetUID(), obj.GetResourceVersion()) {
+	if in.isOutdated(obj.GetResourceVersion()) || !in.deleteObject(obj.GetName(), obj.GetUID(), obj.GetResourceVersion()) {
 		return
 	}
-	if len(in.vanished) > 0 {
-		c.evidence.Add(f.key)
+	if len(in.unverified) > 0 {
+		c.deletionQueue.Add(f.key)
 	}
-	c.changed(in, obj.GetName())
+	c.syncChangedObject(in, obj.GetName())
 }
 
 // Refused implements watcher.Sink.
-func (f *feed) Refused(err error) {
+func (f *objectWatch) Refused(err error) {
 	c := f.controller
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.stopped || f.ends {
+	if f.isStopped || f.isTerminating {
 		return
 	}
-	f.problem = refusalOf(err)
-	c.tell(f)
-	c.settle()
+	f.problem = problemOf(err)
+	c.publishShares(f)
+	c.checkComplete()
 }
 
-// tell publishes the shares of a feed; c.mu is held.
-func (c *Controller) tell(f *feed) {
+// publishShares publishes the shares of a feed; c.mu is held.
+func (c *Controller) publishShares(f *objectWatch) {
 	for _, in := range f.scopes {
 		for s := range in.shares {
-			s.publish()
+			s.publishShare()
 		}
 	}
 }
 
 // scopeKey names a scope.
 type scopeKey struct {
-	feedKey
+	watchKey
 	namespace string
 }
 
-// readScope lists the objects of a namespace that shares came to need while its feed was
+// listScope lists the objects of a namespace that shares came to need while its feed was
 // running.
-func (c *Controller) readScope(ctx context.Context, key scopeKey) error {
-	in := c.unread(key)
+func (c *Controller) listScope(ctx context.Context, key scopeKey) error {
+	in := c.getUnlistedScope(key)
 	if in == nil {
 		return nil
 	}
 	list, version, err := listAll(ctx, in.feed.client.Namespace(key.namespace))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer in.release()
-	if in.refusal = refusalOf(err); in.refusal != nil {
+	defer in.releaseDeletions()
+	if in.refusal = problemOf(err); in.refusal != nil {
 		for s := range in.shares {
-			s.publish()
+			s.publishShare()
 		}
-		c.settle()
+		c.checkComplete()
 	}
 	if err != nil {
 		return fmt.Errorf("list %s in namespace %s: %w", key.resource.GroupResource(), key.namespace, err)
 	}
-	if in.read || in.feed.stopped || in.feed.scopes[key.namespace] != in {
+	if in.isListed || in.feed.isStopped || in.feed.scopes[key.namespace] != in {
 		return nil
 	}
-	in.merge(list, version, false)
-	c.refresh(in)
-	c.settle()
+	in.mergeList(list, version, false)
+	c.publishScope(in)
+	c.checkComplete()
 	return nil
 }
 
-// unread is a scope whose objects are to be listed, with a guard; nil if there is none.
-func (c *Controller) unread(key scopeKey) *scope {
+// getUnlistedScope is a scope whose objects are to be listed, with a guard; nil if there is none.
+func (c *Controller) getUnlistedScope(key scopeKey) *scope {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.feeds[key.feedKey]
+	f := c.watches[key.watchKey]
 	if f == nil {
 		return nil
 	}
 	in := f.scopes[key.namespace]
-	if in == nil || in.read {
+	if in == nil || in.isListed {
 		return nil
 	}
-	in.guard()
+	in.keepDeletions()
 	return in
 }
 
@@ -312,7 +312,7 @@ func listAll(ctx context.Context, client dynamic.ResourceInterface) (map[string]
 			return nil, "", err
 		}
 		for i := range page.Items {
-			kept, err := read(&page.Items[i])
+			kept, err := newObject(&page.Items[i])
 			if err != nil {
 				return nil, "", err
 			}

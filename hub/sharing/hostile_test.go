@@ -50,7 +50,7 @@ func newHostileRig(t *testing.T) (*rig, *agent) {
 	return r, r.connect(t, "c1")
 }
 
-func TestAnAgentChoosesNameAndContentAlone(t *testing.T) {
+func TestWriteChoosesOnlyNameAndContent(t *testing.T) {
 	seen := versionOf(t, `{"spec":{"size":1}}`)
 	from := func(content string) string {
 		return fmt.Sprintf(`{"part":"Object","seen":%q,"content":%s}`, seen, content)
@@ -117,7 +117,7 @@ func (r *rig) told(t *testing.T, cluster, name string) (wire.Share, bool) {
 	return s, true
 }
 
-func TestANewObjectIsMadeInTheNamespaceOfTheShare(t *testing.T) {
+func TestCreationUsesNamespaceOfShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newHostileRig(t)
 		a.put(a.writes, resource.Resource{Key: "s/b", UID: "mine", Generation: 7, Body: []byte(good)})
@@ -129,7 +129,7 @@ func TestANewObjectIsMadeInTheNamespaceOfTheShare(t *testing.T) {
 	})
 }
 
-func TestWhatAnAgentHasUsHoldIsBounded(t *testing.T) {
+func TestPendingWritesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newHostileRig(t)
 		lines := 0
@@ -142,15 +142,15 @@ func TestWhatAnAgentHasUsHoldIsBounded(t *testing.T) {
 			return nil
 		}
 		r.api.mu.Unlock()
-		const many = 3 * maxUnknown
+		const many = 3 * maxNewObjects
 		for i := range many {
 			a.put(a.writes, resource.Resource{Key: fmt.Sprintf("s/w%d", i), Generation: 7, Body: []byte(good)})
 		}
 		r.settle()
 		r.mu.Lock()
-		held, most := len(r.shares[shareKey{cluster: "c1", name: "s"}].records), maxUnknown+4
+		held, most := len(r.shares[shareKey{cluster: "c1", name: "s"}].requests), maxNewObjects+4
 		r.mu.Unlock()
-		if held > most || held < maxUnknown {
+		if held > most || held < maxNewObjects {
 			t.Errorf("%d writes are held, want at most %d", held, most)
 		}
 		if lines == 0 || lines > 20 {
@@ -162,13 +162,13 @@ func TestWhatAnAgentHasUsHoldIsBounded(t *testing.T) {
 		r.settle()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if s := r.shares[shareKey{cluster: "c1", name: "s"}]; len(s.records) > 0 || len(s.entries) != 1 {
-			t.Errorf("%d records and %d entries are left", len(s.records), len(s.entries))
+		if s := r.shares[shareKey{cluster: "c1", name: "s"}]; len(s.requests) > 0 || len(s.entries) != 1 {
+			t.Errorf("%d records and %d entries are left", len(s.requests), len(s.entries))
 		}
 	})
 }
 
-func TestWhatAnAgentHasWrittenIsPaced(t *testing.T) {
+func TestWritesAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.api.set(widgets, widget("c1", "a", 1))
@@ -188,7 +188,7 @@ func TestWhatAnAgentHasWrittenIsPaced(t *testing.T) {
 	})
 }
 
-func TestAnAgentDoesNotReplayWhatWasAnswered(t *testing.T) {
+func TestAnsweredWriteIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newHostileRig(t)
 		a.put(a.writes, resource.Resource{Key: "s/b", Generation: 7, Body: []byte(good)})
@@ -203,7 +203,7 @@ func TestAnAgentDoesNotReplayWhatWasAnswered(t *testing.T) {
 	})
 }
 
-func TestLargeObjectsAreNotSharedAndNamed(t *testing.T) {
+func TestTooLargeObjectIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		r.api.set(widgets, widget("c1", "big", 1, func(w *unstructured.Unstructured) {

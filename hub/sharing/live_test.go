@@ -167,7 +167,7 @@ func (l *liveRig) edit(t *testing.T, name string, merge string) {
 	}
 }
 
-func TestLiveWritesGoThroughARealAPIServer(t *testing.T) {
+func TestLiveWritesAreExecuted(t *testing.T) {
 	l := newLiveRig(t, true)
 	a := l.connectLive(t)
 	do := func(reason, name string, part wire.SharedPart, to, want string) said {
@@ -268,7 +268,7 @@ func TestLiveConflictsLoseNothing(t *testing.T) {
 	}
 }
 
-func TestLiveWhatGoesWithItsNamespaceWasNotDeleted(t *testing.T) {
+func TestLiveNamespaceDeletionIsNotPublished(t *testing.T) {
 	l := newLiveRig(t, true)
 	a := l.connectLive(t)
 	for i := range 20 {

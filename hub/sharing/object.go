@@ -31,14 +31,14 @@ type object struct {
 	deleting, annotated bool
 }
 
-// read makes what is kept of an object.
-func read(obj *unstructured.Unstructured) (*object, error) {
+// newObject makes what is kept of an object.
+func newObject(obj *unstructured.Unstructured) (*object, error) {
 	raw, err := sharedobject.Encode(sharedobject.Of(obj))
 	if err != nil {
 		return nil, err
 	}
 	o := &object{
-		uid: obj.GetUID(), version: obj.GetResourceVersion(), generation: number(obj.GetResourceVersion()),
+		uid: obj.GetUID(), version: obj.GetResourceVersion(), generation: versionNumber(obj.GetResourceVersion()),
 		raw: raw, size: len(raw), hash: sharedobject.Version(raw), labels: obj.GetLabels(),
 		deleting: obj.GetDeletionTimestamp() != nil, annotated: sharedobject.Annotated(obj),
 	}
@@ -48,9 +48,9 @@ func read(obj *unstructured.Unstructured) (*object, error) {
 	return o, nil
 }
 
-// after is the object where the one before was kept until now: what is the same of both is
+// reuse is the object where the one before was kept until now: what is the same of both is
 // kept once, and what is published of them is the same, too.
-func (o *object) after(before *object) *object {
+func (o *object) reuse(before *object) *object {
 	if before == nil || before.hash != o.hash {
 		return o
 	}
@@ -62,9 +62,9 @@ func (o *object) after(before *object) *object {
 	return &out
 }
 
-// otherThan is the object, nil where it has just the content that was asked for, and where
+// unlessEqual is the object, nil where it has just the content that was asked for, and where
 // none was.
-func (o *object) otherThan(asked sharedobject.Content) *object {
+func (o *object) unlessEqual(asked sharedobject.Content) *object {
 	if o == nil || asked == nil {
 		return nil
 	}
@@ -75,8 +75,8 @@ func (o *object) otherThan(asked sharedobject.Content) *object {
 	return o
 }
 
-// number is that of a resourceVersion; 0 for one that is none.
-func number(version string) int64 {
+// versionNumber is that of a resourceVersion; 0 for one that is none.
+func versionNumber(version string) int64 {
 	n, err := strconv.ParseInt(version, 10, 64)
 	if err != nil {
 		return 0
@@ -84,9 +84,9 @@ func number(version string) int64 {
 	return n
 }
 
-// newer tells whether a version is later than another. Those that cannot be compared are
+// isNewer tells whether a version is later than another. Those that cannot be compared are
 // taken as they come.
-func newer(version, than string) bool {
+func isNewer(version, than string) bool {
 	if than == "" {
 		return true
 	}

@@ -29,8 +29,8 @@ type namespace struct {
 	terminating bool
 }
 
-// facts are what the hub's API server has, as far as it decides what is shared.
-type facts struct {
+// hubState are what the hub's API server has, as far as it decides what is shared.
+type hubState struct {
 	hubUID     string
 	clusters   map[string]cluster
 	namespaces map[string]namespace
@@ -39,16 +39,16 @@ type facts struct {
 	definitionsRefused *wire.ShareProblem
 }
 
-// known tells whether there is something to decide by.
-func (f *facts) known() bool { return f.definitions != nil || f.definitionsRefused != nil }
+// isKnown tells whether there is something to decide by.
+func (f *hubState) isKnown() bool { return f.definitions != nil || f.definitionsRefused != nil }
 
-// definition is that of a SharedResource, and the version that is shared.
-func (f *facts) definition(spec *v1alpha1.SharedResourceSpec) (definition, served, *wire.ShareProblem) {
+// findDefinition is that of a SharedResource, and the version that is shared.
+func (f *hubState) findDefinition(spec *v1alpha1.SharedResourceSpec) (definition, definitionVersion, *wire.ShareProblem) {
 	if f.definitionsRefused != nil {
-		return definition{}, served{}, f.definitionsRefused
+		return definition{}, definitionVersion{}, f.definitionsRefused
 	}
 	d := f.definitions[definitionName(spec)]
-	v, problem := d.serve(spec.Version)
+	v, problem := d.selectVersion(spec.Version)
 	if problem == nil && spec.Definition == v1alpha1.DefinitionBrought && d.webhook {
 		problem = wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible,
 			"the CustomResourceDefinition is converted by a webhook of the hub, and cannot be brought")
@@ -60,18 +60,18 @@ func definitionName(spec *v1alpha1.SharedResourceSpec) string {
 	return spec.Resource + "." + spec.Group
 }
 
-// namespaceProblem says why nothing can be shared in a namespace of the hub.
-func (f *facts) namespaceProblem(name string) *wire.ShareProblem {
+// checkNamespace says why nothing can be shared in a namespace of the hub.
+func (f *hubState) checkNamespace(name string) *wire.ShareProblem {
 	switch ns, ok := f.namespaces[name]; {
 	case !ok:
 		return wire.NewShareProblem(v1alpha1.ReasonNamespaceMissing, fmt.Sprintf("namespace %q does not exist", name))
 	case ns.terminating:
-		return terminating(name)
+		return namespaceTermination(name)
 	}
 	return nil
 }
 
-func terminating(name string) *wire.ShareProblem {
+func namespaceTermination(name string) *wire.ShareProblem {
 	return wire.NewShareProblem(v1alpha1.ReasonNamespaceTerminating, fmt.Sprintf("namespace %q is being deleted", name))
 }
 
@@ -94,8 +94,8 @@ type target struct {
 	place    place
 }
 
-// planned is what becomes of a SharedResource, of the generation that it is about.
-type planned struct {
+// resourcePlan is what becomes of a SharedResource, of the generation that it is about.
+type resourcePlan struct {
 	uid        types.UID
 	generation int64
 	// refused is why the spec cannot be served, problem why no cluster can have it.
@@ -106,61 +106,61 @@ type planned struct {
 
 // planner decides about all SharedResources together.
 type planner struct {
-	facts *facts
+	state *hubState
 	// published are the clusters that have a share, by SharedResource.
 	published map[string][]string
-	// carried are the definitions that are brought, by name.
-	carried map[string]carried
+	// sentDefinitions are the definitions that are brought, by name.
+	sentDefinitions map[string]sentDefinition
 }
 
 // plan decides by age: of two that share the same objects the older does.
-func (p *planner) plan(all []v1alpha1.SharedResource) map[string]planned {
+func (p *planner) plan(all []v1alpha1.SharedResource) map[string]resourcePlan {
 	all = slices.DeleteFunc(slices.Clone(all), func(r v1alpha1.SharedResource) bool { return r.DeletionTimestamp != nil })
-	slices.SortFunc(all, byAge)
-	out := make(map[string]planned, len(all))
+	slices.SortFunc(all, compareAge)
+	out := make(map[string]resourcePlan, len(all))
 	taken := map[claim]string{}
 	for i := range all {
 		r := &all[i]
-		one := p.one(r)
+		one := p.planOne(r)
 		if one.refused == nil {
-			one.refused = claimAll(taken, r, one.targets)
+			one.refused = claimNamespaces(taken, r, one.targets)
 		}
-		out[r.Name] = one.settled()
+		out[r.Name] = one.applyRefusal()
 	}
 	return out
 }
 
-func byAge(a, b v1alpha1.SharedResource) int {
+func compareAge(a, b v1alpha1.SharedResource) int {
 	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
 		return c
 	}
 	return strings.Compare(a.Name, b.Name)
 }
 
-// one plans one SharedResource as if there were no other.
-func (p *planner) one(r *v1alpha1.SharedResource) planned {
-	out := planned{uid: r.UID, generation: r.Generation, refused: validate(&r.Spec), targets: map[string]target{}}
-	d, v, problem := p.facts.definition(&r.Spec)
+// planOne plans one SharedResource as if there were no other.
+func (p *planner) planOne(r *v1alpha1.SharedResource) resourcePlan {
+	out := resourcePlan{uid: r.UID, generation: r.Generation, refused: validate(&r.Spec), targets: map[string]target{}}
+	d, v, problem := p.state.findDefinition(&r.Spec)
 	out.problem = problem
-	base := target{uid: r.UID, generation: r.Generation, body: p.body(r, d, v), selector: labels.Nothing()}
+	base := target{uid: r.UID, generation: r.Generation, body: p.newShareBody(r, d, v), selector: labels.Nothing()}
 	if out.refused == nil {
 		base.selector, _ = objectSelector(&r.Spec) // which is valid
 		base.body.Selector = base.selector.String()
 	}
-	for _, name := range p.selected(r) {
+	for _, name := range p.selectClusters(r) {
 		t := base
-		t.body.HubNamespace, t.body.SpokeNamespace, problem = namespaces(&r.Spec, name)
+		t.body.HubNamespace, t.body.SpokeNamespace, problem = expandNamespaces(&r.Spec, name)
 		if problem == nil {
 			problem = out.problem
 		}
 		if problem == nil {
-			problem = p.facts.namespaceProblem(t.body.HubNamespace)
+			problem = p.state.checkNamespace(t.body.HubNamespace)
 		}
 		t.body.Problem = problem
 		if problem == nil {
 			t.place = place{
 				resource:   schema.GroupVersionResource{Group: r.Spec.Group, Version: v.name, Resource: r.Spec.Resource},
-				definition: d.uid, namespace: t.body.HubNamespace, uid: p.facts.namespaces[t.body.HubNamespace].uid,
+				definition: d.uid, namespace: t.body.HubNamespace, uid: p.state.namespaces[t.body.HubNamespace].uid,
 			}
 		}
 		out.targets[name] = t
@@ -168,18 +168,18 @@ func (p *planner) one(r *v1alpha1.SharedResource) planned {
 	return out
 }
 
-// selected are the clusters of a SharedResource. One that selects none for its mistake
+// selectClusters are the clusters of a SharedResource. One that selects none for its mistake
 // stays with those that have its share, so that they stop and forget nothing.
-func (p *planner) selected(r *v1alpha1.SharedResource) []string {
+func (p *planner) selectClusters(r *v1alpha1.SharedResource) []string {
 	selector, err := metav1.LabelSelectorAsSelector(&r.Spec.ClusterSelector)
 	if err != nil {
 		return slices.DeleteFunc(slices.Clone(p.published[r.Name]), func(name string) bool {
-			_, ok := p.facts.clusters[name]
+			_, ok := p.state.clusters[name]
 			return !ok
 		})
 	}
 	var out []string
-	for name, c := range p.facts.clusters {
+	for name, c := range p.state.clusters {
 		if selector.Matches(c.labels) {
 			out = append(out, name)
 		}
@@ -187,20 +187,20 @@ func (p *planner) selected(r *v1alpha1.SharedResource) []string {
 	return out
 }
 
-// body is what all clusters are told.
-func (p *planner) body(r *v1alpha1.SharedResource, d definition, v served) wire.Share {
+// newShareBody is what all clusters are told.
+func (p *planner) newShareBody(r *v1alpha1.SharedResource, d definition, v definitionVersion) wire.Share {
 	direction := directionOf(&r.Spec)
 	s := wire.Share{
-		Group: r.Spec.Group, Version: v.name, Resource: r.Spec.Resource, Kind: d.kind, StatusSubresource: v.status,
+		Group: r.Spec.Group, Version: v.name, Resource: r.Spec.Resource, Kind: d.kind, StatusSubresource: v.hasStatus,
 		ToSpoke: direction != v1alpha1.DirectionToHub, ToHub: direction != v1alpha1.DirectionToCluster,
-		Winner: wire.SharedHub, AdoptAny: r.Spec.Adopt == v1alpha1.AdoptAny, HubUID: p.facts.hubUID, Confirmed: confirmed(r),
+		Winner: wire.SharedHub, AdoptAny: r.Spec.Adopt == v1alpha1.AdoptAny, HubUID: p.state.hubUID, Confirmed: confirmedTokens(r),
 		Quota: quotaOf(&r.Spec),
 	}
 	if r.Spec.Winner == v1alpha1.SideCluster {
 		s.Winner = wire.SharedSpoke
 	}
 	if r.Spec.Definition == v1alpha1.DefinitionBrought {
-		s.Definition = p.carried[definitionName(&r.Spec)].raw
+		s.Definition = p.sentDefinitions[definitionName(&r.Spec)].raw
 	}
 	return s
 }
@@ -208,8 +208,8 @@ func (p *planner) body(r *v1alpha1.SharedResource, d definition, v served) wire.
 // maxConfirmed bounds the tokens of one SharedResource.
 const maxConfirmed = 1024
 
-// confirmed are the tokens that the annotation names.
-func confirmed(r *v1alpha1.SharedResource) (out []string) {
+// confirmedTokens are the tokens that the annotation names.
+func confirmedTokens(r *v1alpha1.SharedResource) (out []string) {
 	for token := range strings.SplitSeq(r.Annotations[v1alpha1.AnnotationConfirm], ",") {
 		if token = strings.TrimSpace(token); token != "" && len(out) < maxConfirmed {
 			out = append(out, token)
@@ -218,8 +218,8 @@ func confirmed(r *v1alpha1.SharedResource) (out []string) {
 	return out
 }
 
-// settled has all clusters stop where the spec cannot be served.
-func (p planned) settled() planned {
+// applyRefusal has all clusters stop where the spec cannot be served.
+func (p resourcePlan) applyRefusal() resourcePlan {
 	if p.refused == nil {
 		return p
 	}
@@ -236,8 +236,8 @@ type claim struct {
 	side                         v1alpha1.Side
 }
 
-// claimAll takes the namespaces of a SharedResource, or none if another has one of them.
-func claimAll(taken map[claim]string, r *v1alpha1.SharedResource, targets map[string]target) *wire.ShareProblem {
+// claimNamespaces takes the namespaces of a SharedResource, or none if another has one of them.
+func claimNamespaces(taken map[claim]string, r *v1alpha1.SharedResource, targets map[string]target) *wire.ShareProblem {
 	var claims []claim
 	for _, name := range slices.Sorted(maps.Keys(targets)) {
 		t := targets[name]
@@ -261,15 +261,15 @@ func claimAll(taken map[claim]string, r *v1alpha1.SharedResource, targets map[st
 	return nil
 }
 
-// brought are the definitions that SharedResources bring, by name.
-func (f *facts) brought(all []v1alpha1.SharedResource) map[string]definition {
+// definitionsToSend are the definitions that SharedResources bring, by name.
+func (f *hubState) definitionsToSend(all []v1alpha1.SharedResource) map[string]definition {
 	out := map[string]definition{}
 	for i := range all {
 		spec := &all[i].Spec
 		if spec.Definition != v1alpha1.DefinitionBrought || all[i].DeletionTimestamp != nil {
 			continue
 		}
-		if d, _, problem := f.definition(spec); problem == nil {
+		if d, _, problem := f.findDefinition(spec); problem == nil {
 			out[definitionName(spec)] = d
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestWhichSpecsAreServed(t *testing.T) {
+func TestValidateSpec(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(*v1alpha1.SharedResourceSpec)
@@ -86,11 +86,11 @@ func badSelector() metav1.LabelSelector {
 
 // known is a planner that knows two clusters and their namespaces.
 func known(change ...func(*planner)) *planner {
-	p := &planner{facts: &facts{
+	p := &planner{state: &hubState{
 		hubUID:      hubUID,
 		clusters:    map[string]cluster{"c1": {labels: map[string]string{"name": "c1"}}, "c2": {labels: map[string]string{"name": "c2"}}},
 		namespaces:  map[string]namespace{"c1": {uid: "1"}, "c2": {uid: "2"}, "all": {uid: "3"}, "going": {uid: "4", terminating: true}},
-		definitions: map[string]definition{widgets: readDefinition(definitionOf(true))},
+		definitions: map[string]definition{widgets: parseDefinition(definitionOf(true))},
 	}}
 	for _, f := range change {
 		f(p)
@@ -98,9 +98,9 @@ func known(change ...func(*planner)) *planner {
 	return p
 }
 
-func TestWhatStopsAShare(t *testing.T) {
+func TestPlanProblems(t *testing.T) {
 	define := func(change func(map[string]any)) func(*planner) {
-		return func(p *planner) { p.facts.definitions[widgets] = readDefinition(definitionOf(true, change)) }
+		return func(p *planner) { p.state.definitions[widgets] = parseDefinition(definitionOf(true, change)) }
 	}
 	tests := map[string]struct {
 		reason string
@@ -109,11 +109,11 @@ func TestWhatStopsAShare(t *testing.T) {
 		want   string
 	}{
 		"nothing":       {reason: "all is there"},
-		"no definition": {reason: "there is nothing to share", want: v1alpha1.ReasonDefinitionMissing, facts: func(p *planner) { clear(p.facts.definitions) }},
+		"no definition": {reason: "there is nothing to share", want: v1alpha1.ReasonDefinitionMissing, facts: func(p *planner) { clear(p.state.definitions) }},
 		"no right to see definitions": {
 			reason: "nobody knows what there is", want: v1alpha1.ReasonRightsMissing,
 			facts: func(p *planner) {
-				p.facts.definitionsRefused = wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "no")
+				p.state.definitionsRefused = wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "no")
 			},
 		},
 		"of the cluster": {reason: "it has no namespace", want: v1alpha1.ReasonDefinitionIncompatible, facts: define(func(s map[string]any) { s["scope"] = "Cluster" })},
@@ -129,7 +129,7 @@ func TestWhatStopsAShare(t *testing.T) {
 			facts: func(p *planner) {
 				d := definitionOf(true)
 				deleting(d)
-				p.facts.definitions[widgets] = readDefinition(d)
+				p.state.definitions[widgets] = parseDefinition(d)
 			},
 		},
 		"not established": {
@@ -137,7 +137,7 @@ func TestWhatStopsAShare(t *testing.T) {
 			facts: func(p *planner) {
 				d := definitionOf(true)
 				delete(d.Object, "status")
-				p.facts.definitions[widgets] = readDefinition(d)
+				p.state.definitions[widgets] = parseDefinition(d)
 			},
 		},
 		"a webhook": {reason: "the hub converts", facts: define(webhook)},
@@ -197,7 +197,7 @@ func TestWhatStopsAShare(t *testing.T) {
 
 func webhook(s map[string]any) { s["conversion"] = map[string]any{"strategy": "Webhook"} }
 
-func TestTheOlderOfTwoThatOverlapIsServed(t *testing.T) {
+func TestPlanServesOlderOfOverlapping(t *testing.T) {
 	at := func(name string, age int, change ...func(*v1alpha1.SharedResourceSpec)) v1alpha1.SharedResource {
 		r := sharedResource(name)
 		r.CreationTimestamp = metav1.NewTime(time.Unix(int64(1000-age), 0))
@@ -256,7 +256,7 @@ func TestTheOlderOfTwoThatOverlapIsServed(t *testing.T) {
 }
 
 // A mistake in a selector is not to have clusters forget what they share.
-func TestABadSelectorStopsTheShareWhereItIs(t *testing.T) {
+func TestInvalidClusterSelectorStopsPublishedShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		edit(t, r, sharedResource("s"), func(s *v1alpha1.SharedResource) { s.Spec.ClusterSelector = badSelector() })
@@ -274,7 +274,7 @@ func TestABadSelectorStopsTheShareWhereItIs(t *testing.T) {
 	})
 }
 
-func TestADefinitionIsBroughtWithoutWhatIsTheHubs(t *testing.T) {
+func TestSentDefinitionHasNoConversion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s", func(s *v1alpha1.SharedResource) { s.Spec.Definition = v1alpha1.DefinitionBrought }))
 		r.api.set(definitionResource, definitionOf(true, func(s map[string]any) { s["conversion"] = map[string]any{"strategy": "None"} }))
@@ -296,7 +296,7 @@ func TestADefinitionIsBroughtWithoutWhatIsTheHubs(t *testing.T) {
 }
 
 // A controller that was not told everything tells nobody that something is absent.
-func TestNothingIsCompleteBeforeAllIsRead(t *testing.T) {
+func TestSourceIsCompleteOnlyAfterAllIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.api.set(widgets, widget("c1", "a", 1))
@@ -310,7 +310,7 @@ func TestNothingIsCompleteBeforeAllIsRead(t *testing.T) {
 		a := r.connect(t, "c1")
 		a.ask("s/b", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if _, ok := a.told("s"); ok || len(r.api.writes()) > 0 || r.complete {
+		if _, ok := a.told("s"); ok || len(r.api.writes()) > 0 || r.isComplete {
 			t.Error("it is told, or executed")
 		}
 		r.api.mu.Lock()

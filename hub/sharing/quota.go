@@ -31,43 +31,43 @@ func quotaOf(spec *v1alpha1.SharedResourceSpec) wire.SharedSize {
 	return out
 }
 
-// holding counts what is kept of the objects of a share, which the cluster's account of
+// memoryUse counts what is kept of the objects of a share, which the cluster's account of
 // memory pays for where the cluster may make some. Its fields are guarded by Controller.mu.
-type holding struct {
+type memoryUse struct {
 	account *quota.Account
-	// byName is what is kept of each object, and sum that of all.
-	byName map[string]kept
-	sum    kept
-	// underWay is what requests that are being made, or may have been, make of objects.
-	underWay wire.SharedSize
+	// objects is what is kept of each object, and sum that of all.
+	objects map[string]objectUse
+	sum     objectUse
+	// reserved is what requests that are being made, or may have been, make of objects.
+	reserved wire.SharedSize
 	// paid is how many bytes the account holds.
 	paid int64
 }
 
-// kept is what is kept of objects: those that there are, and in bytes what their last
+// objectUse is what is kept of objects: those that there are, and in bytes what their last
 // writes left where that is published beside them.
-type kept struct {
+type objectUse struct {
 	wire.SharedSize
-	left int64
+	result int64
 }
 
 // set counts an object anew.
-func (h *holding) set(name string, now kept) {
-	was := h.byName[name]
+func (h *memoryUse) set(name string, now objectUse) {
+	was := h.objects[name]
 	if now == was {
 		return
 	}
-	h.sum = kept{SharedSize: h.sum.Minus(was.SharedSize).Plus(now.SharedSize), left: h.sum.left - was.left + now.left}
-	if h.byName[name] = now; now == (kept{}) {
-		delete(h.byName, name)
+	h.sum = objectUse{SharedSize: h.sum.Minus(was.SharedSize).Plus(now.SharedSize), result: h.sum.result - was.result + now.result}
+	if h.objects[name] = now; now == (objectUse{}) {
+		delete(h.objects, name)
 	}
 }
 
-// pay has the account hold what is kept, and some more. What users of the hub have made
+// updateAccount has the account hold what is kept, and some more. What users of the hub have made
 // may not fit, and stays unpaid until there is room; then nothing more fits either.
-func (h *holding) pay(more wire.SharedSize) error {
-	all := h.sum.Plus(h.underWay).Plus(more)
-	due := all.Bytes + h.sum.left + int64(all.Objects)*objectCost - h.paid
+func (h *memoryUse) updateAccount(more wire.SharedSize) error {
+	all := h.sum.Plus(h.reserved).Plus(more)
+	due := all.Bytes + h.sum.result + int64(all.Objects)*objectCost - h.paid
 	if due > 0 {
 		if err := h.account.Grow(due); err != nil {
 			return err
@@ -79,74 +79,74 @@ func (h *holding) pay(more wire.SharedSize) error {
 	return nil
 }
 
-// count counts what is kept of an object: that which is published, or is too large to be.
-func (s *share) count(name string) {
-	var now kept
+// updateUse counts what is kept of an object: that which is published, or is too large to be.
+func (s *share) updateUse(name string) {
+	var now objectUse
 	e := s.entries[name]
-	if size, large := s.large[name]; e.present() || large {
+	if size, large := s.large[name]; e.hasObject() || large {
 		now.SharedSize = wire.SharedSize{Objects: 1, Bytes: int64(max(len(e.raw), size))}
 	}
-	if e.left != nil {
-		now.left = int64(e.left.size)
+	if e.result != nil {
+		now.result = int64(e.result.size)
 	}
-	s.holding.set(name, now)
-	s.settleAccount()
-	if len(s.waiting) > 0 {
-		s.controller.status.Add(s.name)
+	s.use.set(name, now)
+	s.updateAccount()
+	if len(s.beyondQuota) > 0 {
+		s.controller.statusQueue.Add(s.name)
 	}
 }
 
-// recount counts all anew, for another target or other entries.
-func (s *share) recount() {
-	for name := range s.holding.byName {
-		s.count(name)
+// updateAllUse counts all anew, for another target or other entries.
+func (s *share) updateAllUse() {
+	for name := range s.use.objects {
+		s.updateUse(name)
 	}
-	s.settleAccount()
+	s.updateAccount()
 }
 
-// settleAccount has the cluster pay for what is kept. Where it makes no objects it does
+// updateAccount has the cluster pay for what is kept. Where it makes no objects it does
 // not: they are kept once for all clusters.
-func (s *share) settleAccount() {
+func (s *share) updateAccount() {
 	if !s.target.body.ToHub {
-		s.holding.account.Shrink(s.holding.paid)
-		s.holding.paid = 0
+		s.use.account.Shrink(s.use.paid)
+		s.use.paid = 0
 		return
 	}
-	_ = s.holding.pay(wire.SharedSize{})
+	_ = s.use.updateAccount(wire.SharedSize{})
 }
 
-// admit says why a write is beyond the quota, or more than the cluster's memory has room
+// reserve says why a write is beyond the quota, or more than the cluster's memory has room
 // for; else it reserves what the write needs, until the record is released.
-func (s *share) admit(name string, rec *record, o *object, w *write, to sharedobject.Content) (problem string) {
-	s.release(rec)
-	has, wants, err := s.outcome(o, w, to)
+func (s *share) reserve(name string, rec *writeRequest, o *object, w *write, to sharedobject.Content) (problem string) {
+	s.releaseReservation(rec)
+	has, wants, err := s.sizesOfWrite(o, w, to)
 	if err != nil {
 		return err.Error()
 	}
-	if reason := s.exceeded(has, wants); reason != "" {
-		s.waiting[name] = wants
-		s.controller.status.Add(s.name)
+	if reason := s.checkQuota(has, wants); reason != "" {
+		s.beyondQuota[name] = wants
+		s.controller.statusQueue.Add(s.name)
 		return fmt.Sprintf("the quota of %s is reached (SharedResource %q)", s.target.body.Quota.Limit(reason), s.name)
 	}
 	growth := wants.Minus(has)
 	growth.Bytes = max(growth.Bytes, 0)
-	if growth != (wire.SharedSize{}) && s.holding.pay(growth) != nil {
+	if growth != (wire.SharedSize{}) && s.use.updateAccount(growth) != nil {
 		return "there is no more memory for shared objects of the cluster (budget of the hub's configuration)"
 	}
-	rec.growth = growth
-	s.holding.underWay = s.holding.underWay.Plus(growth)
+	rec.reserved = growth
+	s.use.reserved = s.use.reserved.Plus(growth)
 	return ""
 }
 
-// release takes back what was reserved for a write.
-func (s *share) release(rec *record) {
-	s.holding.underWay = s.holding.underWay.Minus(rec.growth)
-	rec.growth = wire.SharedSize{}
-	s.settleAccount()
+// releaseReservation takes back what was reserved for a write.
+func (s *share) releaseReservation(rec *writeRequest) {
+	s.use.reserved = s.use.reserved.Minus(rec.reserved)
+	rec.reserved = wire.SharedSize{}
+	s.updateAccount()
 }
 
-// outcome is the size of an object before and after a write.
-func (s *share) outcome(o *object, w *write, to sharedobject.Content) (has, wants wire.SharedSize, err error) {
+// sizesOfWrite is the size of an object before and after a write.
+func (s *share) sizesOfWrite(o *object, w *write, to sharedobject.Content) (has, wants wire.SharedSize, err error) {
 	if o != nil {
 		has = wire.SharedSize{Objects: 1, Bytes: int64(o.size)}
 	}
@@ -170,18 +170,18 @@ func (s *share) outcome(o *object, w *write, to sharedobject.Content) (has, want
 	return has, wire.SharedSize{Objects: 1, Bytes: int64(len(raw))}, err
 }
 
-// exceeded is the reason for which an object of one size may not have another; empty where
+// checkQuota is the reason for which an object of one size may not have another; empty where
 // it may.
-func (s *share) exceeded(has, wants wire.SharedSize) (reason string) {
-	return s.target.body.Quota.Exceeded(s.holding.sum.Plus(s.holding.underWay).Minus(has), has, wants)
+func (s *share) checkQuota(has, wants wire.SharedSize) (reason string) {
+	return s.target.body.Quota.Exceeded(s.use.sum.Plus(s.use.reserved).Minus(has), has, wants)
 }
 
 // quotaReached says which writes of the cluster were refused for the quota and would be
 // again; nil for none.
 func (s *share) quotaReached() *wire.ShareProblem {
 	var names []string
-	for name, wants := range s.waiting {
-		if s.exceeded(s.holding.byName[name].SharedSize, wants) != "" {
+	for name, wants := range s.beyondQuota {
+		if s.checkQuota(s.use.objects[name].SharedSize, wants) != "" {
 			names = append(names, name)
 		}
 	}
@@ -189,6 +189,6 @@ func (s *share) quotaReached() *wire.ShareProblem {
 		return nil
 	}
 	slices.Sort(names)
-	reason := s.exceeded(s.holding.byName[names[0]].SharedSize, s.waiting[names[0]])
+	reason := s.checkQuota(s.use.objects[names[0]].SharedSize, s.beyondQuota[names[0]])
 	return wire.QuotaReached(reason, "hub", s.target.body.Quota.Limit(reason), names)
 }

@@ -43,7 +43,7 @@ func (r *rig) made(t *testing.T) (n int, bytes int) {
 		if !strings.HasPrefix(key, widgets) || obj.GetNamespace() != "c1" {
 			continue
 		}
-		o, err := read(obj)
+		o, err := newObject(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func (r *rig) quotaReached(t *testing.T) string {
 }
 
 // An agent that does not care for the quota, and asks for many objects at once.
-func TestAClusterMakesNoMoreObjectsThanItsQuota(t *testing.T) {
+func TestQuotaLimitsObjects(t *testing.T) {
 	tests := map[string]struct {
 		reason         string
 		quota          *v1alpha1.SharedQuota
@@ -100,7 +100,7 @@ func TestAClusterMakesNoMoreObjectsThanItsQuota(t *testing.T) {
 	}
 }
 
-func TestAnObjectGrowsWithinTheQuotaAlone(t *testing.T) {
+func TestQuotaLimitsGrowth(t *testing.T) {
 	const status = `{"spec":{"size":1},"status":{"text":%q}}`
 	tests := map[string]struct {
 		reason   string
@@ -135,7 +135,7 @@ func TestAnObjectGrowsWithinTheQuotaAlone(t *testing.T) {
 	}
 }
 
-func TestNothingIsDeletedByAQuotaThatIsLowered(t *testing.T) {
+func TestLoweredQuotaDeletesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newQuotaRig(t, nil)
 		for i := range 5 {
@@ -166,7 +166,7 @@ func TestNothingIsDeletedByAQuotaThatIsLowered(t *testing.T) {
 }
 
 // The status says so for as long as it is so, whatever the agent says.
-func TestTheStatusSaysWhatIsBeyondTheQuota(t *testing.T) {
+func TestStatusShowsWritesBeyondQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newQuotaRig(t, newQuota(1, "1Mi"))
 		r.api.set(widgets, widget("c1", "a", 1))
@@ -194,7 +194,7 @@ func TestTheStatusSaysWhatIsBeyondTheQuota(t *testing.T) {
 	})
 }
 
-func TestTheStatusSaysWhatAClusterHoldsBackForTheQuota(t *testing.T) {
+func TestStatusShowsQuotaReachedInCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newQuotaRig(t, nil)
 		a.says("s", wire.ShareState{Generation: 1, QuotaReached: wire.QuotaReached(v1alpha1.ReasonTooManyBytes, "cluster", "32Mi", []string{"a"})})
@@ -217,7 +217,7 @@ func TestTheStatusSaysWhatAClusterHoldsBackForTheQuota(t *testing.T) {
 	})
 }
 
-func TestWhatIsSharedIsOnTheAccountOfItsCluster(t *testing.T) {
+func TestSharedObjectsCountAgainstClusterMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"), sharedResource("t", func(s *v1alpha1.SharedResource) {
 			s.Spec.HubNamespace, s.Spec.SpokeNamespace = "$(cluster)-t", "t"
@@ -252,7 +252,7 @@ func TestWhatIsSharedIsOnTheAccountOfItsCluster(t *testing.T) {
 }
 
 // What grows too large to be shared was not deleted.
-func TestWhatIsTooLargeIsNotTakenForDeleted(t *testing.T) {
+func TestTooLargeObjectIsNotDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		large := func(w *unstructured.Unstructured) {

@@ -19,12 +19,12 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// job is one request for a cluster. It is made without a lock: of share, scope and record
+// request is one request for a cluster. It is made without a lock: of share, scope and record
 // it reads what does not change.
-type job struct {
+type request struct {
 	share  *share
 	scope  *scope
-	record *record
+	record *writeRequest
 	write  *write
 	name   string
 	// object is what the write was made from; nil creates it.
@@ -33,32 +33,32 @@ type job struct {
 	body   wire.Share
 }
 
-// errBehind: the API server has another version of the object than we.
-var errBehind = errors.New("the object is another by now")
+// errOutdated: the API server has another version of the object than we.
+var errOutdated = errors.New("the object is another by now")
 
 func labelsOf(c sharedobject.Content) labels.Set { return c.Labels() }
 
-func (j *job) version() string {
+func (j *request) version() string {
 	if j.object == nil {
 		return ""
 	}
 	return j.object.version
 }
 
-// left is what a request left that was done, nil where that is as it was asked for.
-func (j *job) left(made *object) *object {
+// result is what a request left that was done, nil where that is as it was asked for.
+func (j *request) result(made *object) *object {
 	if made == nil {
 		made = j.object // there was nothing to do
 	}
-	return made.otherThan(j.to)
+	return made.unlessEqual(j.to)
 }
 
-func (j *job) client() dynamic.ResourceInterface {
+func (j *request) client() dynamic.ResourceInterface {
 	return j.scope.feed.client.Namespace(j.scope.namespace)
 }
 
 // do makes the request, and returns what the object is now if the API server says so.
-func (j *job) do(ctx context.Context) (*object, error) {
+func (j *request) do(ctx context.Context) (*object, error) {
 	switch {
 	case j.write.Part == wire.PartDeletion:
 		return nil, j.delete(ctx)
@@ -75,13 +75,13 @@ func (j *job) do(ctx context.Context) (*object, error) {
 	obj, err := j.client().Patch(ctx, j.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, sub...)
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		// A patch of what is not there is refused before versions are compared.
-		return j.lookAgain(ctx, err)
+		return j.recheck(ctx, err)
 	}
-	return keep(obj, err)
+	return newObjectOrError(obj, err)
 }
 
 // patch is what makes the object as the write has it, and the subresource that it is for.
-func (j *job) patch() (patch []byte, sub []string, err error) {
+func (j *request) patch() (patch []byte, sub []string, err error) {
 	from, err := sharedobject.Decode(j.object.raw)
 	if err != nil {
 		return nil, nil, fmt.Errorf("object %s: %w", j.name, err)
@@ -97,7 +97,7 @@ func (j *job) patch() (patch []byte, sub []string, err error) {
 	return patch, nil, err
 }
 
-func (j *job) create(ctx context.Context) (*object, error) {
+func (j *request) create(ctx context.Context) (*object, error) {
 	to := j.to
 	if j.body.StatusSubresource {
 		to = to.WithStatus(nil)
@@ -105,67 +105,67 @@ func (j *job) create(ctx context.Context) (*object, error) {
 	apiVersion := j.body.Group + "/" + j.body.Version
 	obj, err := j.client().Create(ctx, to.Object(apiVersion, j.body.Kind, j.scope.namespace, j.name), metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
-		return j.lookAgain(ctx, err)
+		return j.recheck(ctx, err)
 	}
-	return keep(obj, err)
+	return newObjectOrError(obj, err)
 }
 
-func (j *job) delete(ctx context.Context) error {
+func (j *request) delete(ctx context.Context) error {
 	uid, version := j.object.uid, j.object.version
 	return j.client().Delete(ctx, j.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
-// lookAgain reads the object, and says whether it is the one that the request was made
+// recheck reads the object, and says whether it is the one that the request was made
 // for: then the refusal stands.
-func (j *job) lookAgain(ctx context.Context, refusal error) (*object, error) {
+func (j *request) recheck(ctx context.Context, refusal error) (*object, error) {
 	obj, err := j.client().Get(ctx, j.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, errBehind
+		return nil, errOutdated
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBehind, err)
+		return nil, fmt.Errorf("%w: %w", errOutdated, err)
 	}
 	if j.object != nil && obj.GetResourceVersion() == j.object.version {
 		return nil, refusal
 	}
-	kept, err := read(obj)
+	kept, err := newObject(obj)
 	if err != nil {
 		return nil, err
 	}
-	return kept, errBehind
+	return kept, errOutdated
 }
 
-func keep(obj *unstructured.Unstructured, err error) (*object, error) {
+func newObjectOrError(obj *unstructured.Unstructured, err error) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return read(obj)
+	return newObject(obj)
 }
 
-// verdict is what an answer of the API server says of a write.
-type verdict int
+// outcome is what an answer of the API server says of a write.
+type outcome int
 
 const (
-	done verdict = iota
-	// refused: the same request would meet the same each time.
-	refused
-	// behind: there is another version of the object, and nothing was done.
-	behind
-	// unknown: it may have been done, or may be later.
-	unknown
+	outcomeDone outcome = iota
+	// outcomeRefused: the same request would meet the same each time.
+	outcomeRefused
+	// outcomeOutdated: there is another version of the object, and nothing was done.
+	outcomeOutdated
+	// outcomeUnknown: it may have been done, or may be later.
+	outcomeUnknown
 )
 
-func (j *job) judge(err error) verdict {
+func (j *request) classify(err error) outcome {
 	switch {
 	case err == nil:
-		return done
-	case errors.Is(err, errBehind), apierrors.IsConflict(err):
-		return behind
+		return outcomeDone
+	case errors.Is(err, errOutdated), apierrors.IsConflict(err):
+		return outcomeOutdated
 	case apierrors.IsNotFound(err) && j.object != nil:
-		return behind
+		return outcomeOutdated
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
 		apierrors.IsRequestEntityTooLargeError(err), apierrors.IsMethodNotSupported(err), apierrors.IsUnsupportedMediaType(err):
-		return refused
+		return outcomeRefused
 	}
-	return unknown
+	return outcomeUnknown
 }

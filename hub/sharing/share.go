@@ -24,33 +24,33 @@ type share struct {
 
 	// scope has the objects; nil where there is a problem with the place of the objects.
 	scope *scope
-	// read: all objects of the scope were published, and then fence, which is of the
+	// isPublished: all objects of the scope were published, and then fence, which is of the
 	// version fenced.
-	read   bool
-	fence  string
-	fenced int64
-	// told: the share is published.
-	told bool
+	isPublished  bool
+	fence        string
+	fenceVersion int64
+	// isAnnounced: the share is published.
+	isAnnounced bool
 
 	// entries are the objects that are published, by name.
 	entries map[string]entry
 	// tombstones are of objects that were deleted or left the selection, buried their
 	// names, oldest first.
-	tombstones map[string]tombstone
-	buried     []string
-	// records are what the cluster asks for, by name.
-	records map[string]*record
+	tombstones     map[string]tombstone
+	tombstoneOrder []string
+	// requests are what the cluster asks for, by name.
+	requests map[string]*writeRequest
 	// large are the objects that are too large to be shared, and their sizes.
 	large map[string]int
-	// holding is what is kept of the objects, and waiting are the sizes that writes beyond
+	// use is what is kept of the objects, and waiting are the sizes that writes beyond
 	// the quota would have made, by name.
-	holding holding
-	waiting map[string]wire.SharedSize
+	use         memoryUse
+	beyondQuota map[string]wire.SharedSize
 
 	// state is what the cluster said last; nil before that.
 	state *wire.ShareState
-	// decided is the number of the last decision that was reported.
-	decided int64
+	// lastDecision is the number of the last decision that was reported.
+	lastDecision int64
 }
 
 // shareKey names a share.
@@ -66,92 +66,92 @@ func (s *share) source(kind string) *resource.Source {
 	return s.controller.cfg.Sync.Source(s.cluster, kind)
 }
 
-// trouble is why nothing is shared; nil also while objects are being read.
-func (s *share) trouble() *wire.ShareProblem {
+// findProblem is why nothing is shared; nil also while objects are being read.
+func (s *share) findProblem() *wire.ShareProblem {
 	if s.target.body.Problem != nil {
 		return s.target.body.Problem
 	}
 	if s.scope == nil {
 		return nil
 	}
-	return s.scope.trouble()
+	return s.scope.findProblem()
 }
 
-// problem is what the cluster is told.
-func (s *share) problem() *wire.ShareProblem {
-	if p := s.trouble(); p != nil || s.read {
+// clusterProblem is what the cluster is told.
+func (s *share) clusterProblem() *wire.ShareProblem {
+	if p := s.findProblem(); p != nil || s.isPublished {
 		return p
 	}
 	return wire.NewShareProblem(v1alpha1.ReasonPending, "the objects are being read")
 }
 
-// settled tells whether all there is to say of the share at first is said.
-func (s *share) settled() bool { return s.read || s.trouble() != nil }
+// isSettled tells whether all there is to say of the share at first is said.
+func (s *share) isSettled() bool { return s.isPublished || s.findProblem() != nil }
 
-// become makes of a share what is planned, and tells whether it is another.
-func (s *share) become(next target) {
+// setTarget makes of a share what is planned, and tells whether it is another.
+func (s *share) setTarget(next target) {
 	last := s.target
 	s.target = next
-	if last.place != next.place || !sameSelector(last, next) {
-		s.move(last)
+	if last.place != next.place || !isSameSelector(last, next) {
+		s.changePlace(last)
 	}
-	s.recount()
-	s.publish()
-	s.controller.status.Add(s.name)
+	s.updateAllUse()
+	s.publishShare()
+	s.controller.statusQueue.Add(s.name)
 }
 
-func sameSelector(a, b target) bool {
+func isSameSelector(a, b target) bool {
 	return a.selector != nil && b.selector != nil && a.selector.String() == b.selector.String()
 }
 
-// move leaves the objects of the last place for those of the next. The fence goes first:
+// changePlace leaves the objects of the last place for those of the next. The fence goes first:
 // the cluster does nothing without it.
-func (s *share) move(last target) {
+func (s *share) changePlace(last target) {
 	s.withdrawFence()
-	s.read = false
+	s.isPublished = false
 	if last.place.resource.GroupResource() != s.target.place.resource.GroupResource() || last.place.namespace != s.target.place.namespace {
 		clear(s.tombstones)
-		s.buried = nil
+		s.tombstoneOrder = nil
 	}
-	for _, r := range s.records {
-		r.held, r.done = false, false
+	for _, r := range s.requests {
+		r.isHeld, r.isDone = false, false
 	}
 	before := s.scope
 	s.scope = nil
 	if s.target.place != (place{}) {
-		s.scope = s.controller.attach(s, s.target.place)
+		s.scope = s.controller.addToScope(s, s.target.place)
 	}
 	if before != nil && before != s.scope {
-		s.controller.detach(s, before)
+		s.controller.removeFromScope(s, before)
 	}
-	if s.scope != nil && s.scope.read {
-		s.refresh()
+	if s.scope != nil && s.scope.isListed {
+		s.publishObjects()
 	}
 }
 
-// refresh publishes what the scope has, and then that this is all.
-func (s *share) refresh() {
-	if s.trouble() != nil {
-		s.publish()
+// publishObjects publishes what the scope has, and then that this is all.
+func (s *share) publishObjects() {
+	if s.findProblem() != nil {
+		s.publishShare()
 		return
 	}
-	s.read = true
-	s.buryUnselected()
-	for _, names := range []map[string]struct{}{keys(s.entries), keys(s.scope.objects), keys(s.tombstones), keys(s.records)} {
+	s.isPublished = true
+	s.addUnselectedTombstones()
+	for _, names := range []map[string]struct{}{keys(s.entries), keys(s.scope.objects), keys(s.tombstones), keys(s.requests)} {
 		for name := range names {
-			s.sync(name)
+			s.syncObject(name)
 		}
 	}
 	last := s.fence
-	s.fence, s.fenced = rand.Text(), s.scope.latest()
-	s.put(wire.KindSharedObject, s.fenceResource())
-	s.publish()
+	s.fence, s.fenceVersion = rand.Text(), s.scope.latestVersion()
+	s.putResource(wire.KindSharedObject, s.newFenceResource())
+	s.publishShare()
 	if last != "" {
 		s.source(wire.KindSharedObject).Delete(wire.FenceKey(s.name, last).String())
 	}
-	for name, r := range s.records {
+	for name, r := range s.requests {
 		if r.pending != nil {
-			s.controller.writes.Add(s.writeKey(name))
+			s.controller.writeQueue.Add(s.writeKey(name))
 		}
 	}
 }
@@ -164,12 +164,12 @@ func keys[V any](m map[string]V) map[string]struct{} {
 	return out
 }
 
-func (s *share) fenceResource() resource.Resource {
-	body, err := json.Marshal(wire.Fence{Version: s.fenced})
+func (s *share) newFenceResource() resource.Resource {
+	body, err := json.Marshal(wire.Fence{Version: s.fenceVersion})
 	if err != nil {
 		panic(fmt.Sprintf("shared: a fence is JSON: %v", err))
 	}
-	return resource.Resource{Key: wire.FenceKey(s.name, s.fence).String(), Generation: s.fenced, Body: body}
+	return resource.Resource{Key: wire.FenceKey(s.name, s.fence).String(), Generation: s.fenceVersion, Body: body}
 }
 
 func (s *share) withdrawFence() {
@@ -179,21 +179,21 @@ func (s *share) withdrawFence() {
 	}
 }
 
-// publish tells the cluster of the share. One that is new waits until there is something
+// publishShare tells the cluster of the share. One that is new waits until there is something
 // to say.
-func (s *share) publish() {
-	if !s.told && !s.settled() {
+func (s *share) publishShare() {
+	if !s.isAnnounced && !s.isSettled() {
 		return
 	}
-	s.told = true
-	s.put(wire.KindShare, s.resource())
-	s.controller.status.Add(s.name)
+	s.isAnnounced = true
+	s.putResource(wire.KindShare, s.newShareResource())
+	s.controller.statusQueue.Add(s.name)
 }
 
-// resource is what the cluster is told.
-func (s *share) resource() resource.Resource {
+// newShareResource is what the cluster is told.
+func (s *share) newShareResource() resource.Resource {
 	body := s.target.body
-	body.Fence, body.Problem = s.fence, s.problem()
+	body.Fence, body.Problem = s.fence, s.clusterProblem()
 	raw, err := json.Marshal(body)
 	if err != nil {
 		s.controller.cfg.Logger.Error(err, "share cannot be encoded", "cluster", s.cluster, "share", s.name)
@@ -206,13 +206,13 @@ func (c *Controller) loadShare(cluster, key string) (resource.Resource, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.shares[shareKey{cluster: cluster, name: key}]
-	if s == nil || !s.told {
+	if s == nil || !s.isAnnounced {
 		return resource.Resource{}, false
 	}
-	return s.resource(), true
+	return s.newShareResource(), true
 }
 
-func (s *share) put(kind string, r resource.Resource) {
+func (s *share) putResource(kind string, r resource.Resource) {
 	if err := s.source(kind).Put(r); err != nil {
 		s.controller.cfg.Logger.Error(err, "share cannot be published", "cluster", s.cluster, "kind", kind, "key", r.Key)
 	}
@@ -220,22 +220,22 @@ func (s *share) put(kind string, r resource.Resource) {
 
 // republish publishes everything to sources that may be new.
 func (s *share) republish() {
-	if _, ok := s.source(wire.KindShare).Ref(s.name); ok || !s.told {
+	if _, ok := s.source(wire.KindShare).Ref(s.name); ok || !s.isAnnounced {
 		return
 	}
 	clear(s.entries)
-	s.recount()
+	s.updateAllUse()
 	s.fence = ""
-	if s.read {
-		s.refresh()
+	if s.isPublished {
+		s.publishObjects()
 	}
-	s.publish()
+	s.publishShare()
 }
 
 // withdraw ends a share.
 func (s *share) withdraw() {
 	if s.scope != nil {
-		s.controller.detach(s, s.scope)
+		s.controller.removeFromScope(s, s.scope)
 		s.scope = nil
 	}
 	s.source(wire.KindShare).Delete(s.name)
@@ -243,19 +243,19 @@ func (s *share) withdraw() {
 	for name := range s.entries {
 		s.source(wire.KindSharedObject).Delete(s.objectKey(name))
 	}
-	for _, r := range s.records {
-		r.end()
+	for _, r := range s.requests {
+		r.dropPending()
 	}
-	s.holding.account.Close()
+	s.use.account.Close()
 	clear(s.entries)
-	clear(s.records)
-	clear(s.waiting)
-	s.told, s.read = false, false
-	s.controller.status.Add(s.name)
+	clear(s.requests)
+	clear(s.beyondQuota)
+	s.isAnnounced, s.isPublished = false, false
+	s.controller.statusQueue.Add(s.name)
 }
 
-// tooLarge is what is said of the first object that is too large; empty for none.
-func (s *share) tooLarge() string {
+// largeObjectError is what is said of the first object that is too large; empty for none.
+func (s *share) largeObjectError() string {
 	if len(s.large) == 0 {
 		return ""
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestACompleteShareIsPublished(t *testing.T) {
+func TestSharePublishesObjectsThenFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.api.set(widgets, widget("c1", "a", 1))
@@ -43,7 +43,7 @@ func TestACompleteShareIsPublished(t *testing.T) {
 		stored := r.api.get(widgets, "c1", "a")
 		wantObject := said{
 			SharedObject: wire.SharedObject{Version: versionOf(t, `{"spec":{"size":1}}`), Content: []byte(`{"spec":{"size":1}}`)},
-			uid:          string(stored.GetUID()), generation: number(stored.GetResourceVersion()),
+			uid:          string(stored.GetUID()), generation: versionNumber(stored.GetResourceVersion()),
 		}
 		if diff := cmp.Diff(wantObject, o, cmp.AllowUnexported(said{})); diff != "" {
 			t.Errorf("object (-want +got):\n%s", diff)
@@ -57,7 +57,7 @@ func TestACompleteShareIsPublished(t *testing.T) {
 	})
 }
 
-func TestChangesAreToldOnceAndOthersNotAtAll(t *testing.T) {
+func TestOnlyChangesOfContentArePublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.api.set(widgets, widget("c1", "a", 1))
@@ -84,7 +84,7 @@ func TestChangesAreToldOnceAndOthersNotAtAll(t *testing.T) {
 	})
 }
 
-func TestAnObjectIsSharedForAsLongAsItIsSelected(t *testing.T) {
+func TestObjectIsSharedWhileSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s", func(s *v1alpha1.SharedResource) {
 			s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"share": "yes"}}
@@ -133,7 +133,7 @@ func reject(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }
 
 func detach(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }
 
-func TestAShareEndsWithItsResourceOrSelection(t *testing.T) {
+func TestShareIsWithdrawnWithResourceOrSelection(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r *rig){
 		"deleted":      func(t *testing.T, r *rig) { remove(t, r, sharedResource("s")) },
 		"not selected": func(t *testing.T, r *rig) { edit(t, r, clusterNamed("c1"), relabel) },
@@ -152,15 +152,15 @@ func TestAShareEndsWithItsResourceOrSelection(t *testing.T) {
 				}
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				if len(r.shares)+len(r.byCluster)+len(r.feeds) > 0 {
-					t.Errorf("%d shares and %d feeds are left", len(r.shares), len(r.feeds))
+				if len(r.shares)+len(r.byCluster)+len(r.watches) > 0 {
+					t.Errorf("%d shares and %d feeds are left", len(r.shares), len(r.watches))
 				}
 			})
 		})
 	}
 }
 
-func TestAClusterThatComesLaterHasItsShareAtOnce(t *testing.T) {
+func TestNewClusterGetsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s", func(s *v1alpha1.SharedResource) { s.Spec.ClusterSelector = metav1.LabelSelector{} }))
 		r.api.set(widgets, widget("c3", "a", 1))
@@ -186,7 +186,7 @@ func TestAClusterThatComesLaterHasItsShareAtOnce(t *testing.T) {
 	})
 }
 
-func TestAHubThatStartsAgainTellsWhatDiffers(t *testing.T) {
+func TestRestartedHubPublishesDifferences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.api.set(widgets, widget("c1", "a", 1))
@@ -202,7 +202,7 @@ func TestAHubThatStartsAgainTellsWhatDiffers(t *testing.T) {
 }
 
 // Sync forgets a cluster that is removed; one of the name may come back at once.
-func TestAClusterThatWasForgottenIsToldEverything(t *testing.T) {
+func TestReconnectedClusterIsRepublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := sharing(t)
 		r.sync.Forget("c1")
@@ -219,7 +219,7 @@ func TestAClusterThatWasForgottenIsToldEverything(t *testing.T) {
 }
 
 // The watch may be behind the list of a namespace that shares came to need.
-func TestWhatTheWatchReportsLateOfANamespaceIsNotTold(t *testing.T) {
+func TestLateWatchEventOfNamespaceIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s", func(s *v1alpha1.SharedResource) { s.Spec.ClusterSelector = metav1.LabelSelector{} }), clusterNamed("c3"))
 		r.start(t)

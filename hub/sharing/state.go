@@ -16,11 +16,11 @@ import (
 // eventCost is what an event counts for, in bytes.
 const eventCost = 1 << 10
 
-// putState takes what a cluster says of a share. It runs on the stream's goroutine.
-func (c *Controller) putState(cluster string, r resource.Resource) {
+// handleState takes what a cluster says of a share. It runs on the stream's goroutine.
+func (c *Controller) handleState(cluster string, r resource.Resource) {
 	state, err := wire.DecodeShareState(r.Body)
 	if err != nil {
-		if c.log.Allow(cluster) {
+		if c.logLimiter.Allow(cluster) {
 			c.cfg.Logger.Error(err, "state of a share was refused", "cluster", cluster, "share", r.Key)
 		}
 		return
@@ -31,29 +31,29 @@ func (c *Controller) putState(cluster string, r resource.Resource) {
 		c.mu.Unlock()
 		return
 	}
-	news := s.update(&state)
+	news := s.setState(&state)
 	c.mu.Unlock()
-	c.status.Add(r.Key)
+	c.statusQueue.Add(r.Key)
 	for _, d := range news {
-		c.report(cluster, d)
+		c.recordDecision(cluster, d)
 	}
 }
 
 // decision is one that is to be reported, and the object that it is about.
 type decision struct {
 	wire.Decided
-	about *metav1.PartialObjectMetadata
+	object *metav1.PartialObjectMetadata
 }
 
-// update keeps a state, and returns the decisions that are new, of objects that there are.
+// setState keeps a state, and returns the decisions that are new, of objects that there are.
 // The first state says where they begin; c.mu is held.
-func (s *share) update(state *wire.ShareState) (news []decision) {
+func (s *share) setState(state *wire.ShareState) (news []decision) {
 	first := s.state == nil
 	s.state = state
-	latest := s.decided
+	latest := s.lastDecision
 	for _, d := range state.Decided {
 		latest = max(latest, d.Number)
-		if first || d.Number <= s.decided || s.scope == nil {
+		if first || d.Number <= s.lastDecision || s.scope == nil {
 			continue
 		}
 		o := s.scope.objects[d.Name]
@@ -64,15 +64,15 @@ func (s *share) update(state *wire.ShareState) (news []decision) {
 			Namespace: s.scope.namespace, Name: d.Name, UID: o.uid, ResourceVersion: o.version,
 		}}
 		about.SetGroupVersionKind(s.target.place.resource.GroupVersion().WithKind(s.target.body.Kind))
-		news = append(news, decision{Decided: d, about: about})
+		news = append(news, decision{Decided: d, object: about})
 	}
 	s.state.Decided = nil // which is of no more use
-	s.decided = latest
+	s.lastDecision = latest
 	return news
 }
 
-// report reports a decision on its object, unless the cluster makes too many.
-func (c *Controller) report(cluster string, d decision) {
+// recordDecision reports a decision on its object, unless the cluster makes too many.
+func (c *Controller) recordDecision(cluster string, d decision) {
 	if c.cfg.Writes.Wait(cluster) > 0 {
 		return
 	}
@@ -82,6 +82,6 @@ func (c *Controller) report(cluster string, d decision) {
 		winner = "cluster " + cluster
 	}
 	fields := strings.ToValidUTF8(strings.Join(d.Fields, ", "), "")
-	c.cfg.Events.Eventf(d.about, nil, corev1.EventTypeWarning, "ConflictDecided", "Share",
+	c.cfg.Events.Eventf(d.object, nil, corev1.EventTypeWarning, "ConflictDecided", "Share",
 		"hub and cluster %s changed the same fields, and what %s has stays: %s", cluster, winner, clip(fields, maxMessage))
 }

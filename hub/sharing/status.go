@@ -31,13 +31,13 @@ const (
 	// maxMessage bounds a text of one cluster in a status, in bytes: there are many of them
 	// in one object.
 	maxMessage = 512
-	// refusedEvery spaces the writes of a status that is refused. The back-off of the queue
+	// refusedStatusInterval spaces the writes of a status that is refused. The back-off of the queue
 	// does not: it begins anew whenever a write has waited for its turn.
-	refusedEvery = time.Minute
+	refusedStatusInterval = time.Minute
 )
 
-// seen is what a share says of itself and its cluster at one time.
-type seen struct {
+// clusterReport is what a share says of itself and its cluster at one time.
+type clusterReport struct {
 	// problem is the hub's.
 	problem *wire.ShareProblem
 	state   *wire.ShareState
@@ -46,24 +46,24 @@ type seen struct {
 	quota *wire.ShareProblem
 }
 
-// view is what is to be shown of a SharedResource.
-type view struct {
-	planned
-	shares map[string]seen // by cluster
+// statusInput is what is to be shown of a SharedResource.
+type statusInput struct {
+	resourcePlan
+	shares map[string]clusterReport // by cluster
 }
 
-// view collects what is to be shown; false before anything is planned.
-func (c *Controller) view(name string) (v view, ok bool) {
+// newStatusInput collects what is to be shown; false before anything is planned.
+func (c *Controller) newStatusInput(name string) (v statusInput, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, ok := c.plans[name]
 	if !ok {
-		return view{}, false
+		return statusInput{}, false
 	}
-	v = view{planned: p, shares: make(map[string]seen, len(p.targets))}
+	v = statusInput{resourcePlan: p, shares: make(map[string]clusterReport, len(p.targets))}
 	for cluster := range p.targets {
 		if s := c.shares[shareKey{cluster: cluster, name: name}]; s != nil {
-			v.shares[cluster] = seen{problem: s.trouble(), state: s.state, large: s.tooLarge(), quota: s.quotaReached()}
+			v.shares[cluster] = clusterReport{problem: s.findProblem(), state: s.state, large: s.largeObjectError(), quota: s.quotaReached()}
 		}
 	}
 	return v, true
@@ -73,10 +73,10 @@ func (c *Controller) view(name string) (v view, ok bool) {
 // written, and what changes without end now and then.
 func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	if wait := c.statusWait(name); wait > 0 {
-		c.status.AddAfter(name, wait)
+		c.statusQueue.AddAfter(name, wait)
 		return nil
 	}
-	v, ok := c.view(name)
+	v, ok := c.newStatusInput(name)
 	if !ok {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	if obj.UID != v.uid || obj.Generation != v.generation {
 		return nil // it is planned anew
 	}
-	next := v.status(obj)
+	next := v.buildStatus(obj)
 	if equality.Semantic.DeepEqual(obj.Status, next) {
 		return nil
 	}
@@ -96,12 +96,12 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("SharedResource %s: %w", name, err)
 	}
-	c.statusSpend(name, len(raw))
+	c.recordStatusWrite(name, len(raw))
 	// Of another version than that which it was made of it would lose what that says.
 	err = client.IgnoreNotFound(c.cfg.Client.Status().Update(ctx, obj, statusOwner))
 	if statuswriter.Refused(err) || apierrors.IsForbidden(err) {
 		c.cfg.Logger.Error(err, "status is refused", "sharedresource", name)
-		c.status.AddAfter(name, refusedEvery)
+		c.statusQueue.AddAfter(name, refusedStatusInterval)
 		return nil
 	}
 	if err != nil {
@@ -112,24 +112,24 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 
 func (c *Controller) statusWait(name string) time.Duration {
 	c.mu.Lock()
-	last, ok := c.written[name]
+	last, ok := c.statusWritten[name]
 	c.mu.Unlock()
-	wait := c.statusPace.Wait(name)
+	wait := c.statusLimiter.Wait(name)
 	if ok {
-		wait = max(wait, statusEvery-time.Since(last))
+		wait = max(wait, statusInterval-time.Since(last))
 	}
 	return wait
 }
 
-func (c *Controller) statusSpend(name string, size int) {
-	c.statusPace.Spend(name, size)
+func (c *Controller) recordStatusWrite(name string, size int) {
+	c.statusLimiter.Spend(name, size)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.written[name] = time.Now()
+	c.statusWritten[name] = time.Now()
 }
 
-// status is what is to be shown in place of the status that there is.
-func (v view) status(obj *v1alpha1.SharedResource) v1alpha1.SharedResourceStatus {
+// buildStatus is what is to be shown in place of the status that there is.
+func (v statusInput) buildStatus(obj *v1alpha1.SharedResource) v1alpha1.SharedResourceStatus {
 	last := obj.Status
 	next := v1alpha1.SharedResourceStatus{
 		ObservedGeneration: obj.Generation, Conditions: slices.Clone(last.Conditions), Selected: int32(len(v.targets)), //nolint:gosec // clusters are few
@@ -139,15 +139,15 @@ func (v view) status(obj *v1alpha1.SharedResource) v1alpha1.SharedResourceStatus
 		before[c.Name] = c
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.targets)) {
-		one := v.shares[name].show(name, before[name])
+		one := v.shares[name].buildCluster(name, before[name])
 		next.Objects += one.Objects
 		next.Clusters = append(next.Clusters, one)
 	}
 	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted}
 	if v.refused != nil {
-		accepted = isFalse(v1alpha1.ConditionAccepted, v.refused, prefixHub)
+		accepted = falseCondition(v1alpha1.ConditionAccepted, v.refused, prefixHub)
 	}
-	ready := v.ready(obj.Generation, next.Clusters)
+	ready := v.readyCondition(obj.Generation, next.Clusters)
 	for _, condition := range []metav1.Condition{accepted, ready} {
 		condition.ObservedGeneration = obj.Generation
 		meta.SetStatusCondition(&next.Conditions, condition)
@@ -155,10 +155,10 @@ func (v view) status(obj *v1alpha1.SharedResource) v1alpha1.SharedResourceStatus
 	return next
 }
 
-// ready is the condition of the SharedResource.
-func (v view) ready(generation int64, clusters []v1alpha1.SharedCluster) metav1.Condition {
+// readyCondition is the condition of the SharedResource.
+func (v statusInput) readyCondition(generation int64, clusters []v1alpha1.SharedCluster) metav1.Condition {
 	if problem := cmp.Or(v.refused, v.problem); problem != nil {
-		return isFalse(v1alpha1.ConditionReady, problem, prefixHub)
+		return falseCondition(v1alpha1.ConditionReady, problem, prefixHub)
 	}
 	if len(clusters) == 0 {
 		return metav1.Condition{
@@ -188,21 +188,21 @@ func notReady(cluster, message string) metav1.Condition {
 	}
 }
 
-func isFalse(kind string, problem *wire.ShareProblem, prefix string) metav1.Condition {
-	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: prefixed(prefix, problem.Message)}
+func falseCondition(kind string, problem *wire.ShareProblem, prefix string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: withPrefix(prefix, problem.Message)}
 }
 
-// prefixed says which side a text is about, unless it does itself.
-func prefixed(prefix, text string) string {
+// withPrefix says which side a text is about, unless it does itself.
+func withPrefix(prefix, text string) string {
 	if !strings.HasPrefix(text, prefixHub) && !strings.HasPrefix(text, prefixCluster) {
 		text = prefix + text
 	}
 	return clip(text, maxMessage)
 }
 
-// show is what is shown of a cluster, in place of what was. What one says that has not
+// buildCluster is what is shown of a cluster, in place of what was. What one says that has not
 // answered since the hub's start stays.
-func (s seen) show(name string, last v1alpha1.SharedCluster) v1alpha1.SharedCluster {
+func (s clusterReport) buildCluster(name string, last v1alpha1.SharedCluster) v1alpha1.SharedCluster {
 	next := v1alpha1.SharedCluster{
 		Name: name, Objects: last.Objects, Conflicts: last.Conflicts, LastError: last.LastError, Conditions: slices.Clone(last.Conditions),
 	}
@@ -210,17 +210,17 @@ func (s seen) show(name string, last v1alpha1.SharedCluster) v1alpha1.SharedClus
 		next.LastError = ""
 	}
 	if s.state != nil {
-		s.showState(&next)
+		s.addState(&next)
 	}
 	if s.large != "" {
 		next.LastError = s.large
 	}
-	s.showQuota(&next)
-	meta.SetStatusCondition(&next.Conditions, s.ready(next.Conditions))
+	s.addQuota(&next)
+	meta.SetStatusCondition(&next.Conditions, s.readyCondition(next.Conditions))
 	return next
 }
 
-func (s seen) showState(next *v1alpha1.SharedCluster) {
+func (s clusterReport) addState(next *v1alpha1.SharedCluster) {
 	next.Objects, next.Conflicts = int32(min(s.state.Objects, 1<<30)), int32(min(s.state.Conflicts, 1<<30)) //nolint:gosec // bounded
 	next.LastError = clip(s.state.LastError, maxMessage)
 	hold := s.state.Hold
@@ -231,40 +231,40 @@ func (s seen) showState(next *v1alpha1.SharedCluster) {
 	token := clip(hold.Token, maxMessage)
 	advice := fmt.Sprintf("; to go on, annotate the SharedResource with %s=%s", v1alpha1.AnnotationConfirm, token)
 	meta.SetStatusCondition(&next.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionDeletionsHeld, Status: metav1.ConditionTrue, Reason: reasonOf(hold.Reason),
-		Message: prefixed(prefixCluster, hold.Message) + advice, ObservedGeneration: s.state.Generation,
+		Type: v1alpha1.ConditionDeletionsHeld, Status: metav1.ConditionTrue, Reason: validReason(hold.Reason),
+		Message: withPrefix(prefixCluster, hold.Message) + advice, ObservedGeneration: s.state.Generation,
 	})
 }
 
-// showQuota shows what waits for room within a quota. What one says that has not answered
+// addQuota shows what waits for room within a quota. What one says that has not answered
 // since the hub's start stays.
-func (s seen) showQuota(next *v1alpha1.SharedCluster) {
+func (s clusterReport) addQuota(next *v1alpha1.SharedCluster) {
 	problem := s.quota
 	if problem == nil && s.state != nil {
 		problem = s.state.QuotaReached
 	}
 	switch {
 	case problem != nil:
-		one := isFalse(v1alpha1.ConditionQuotaReached, problem, prefixCluster)
-		one.Status, one.Reason = metav1.ConditionTrue, reasonOf(problem.Reason)
+		one := falseCondition(v1alpha1.ConditionQuotaReached, problem, prefixCluster)
+		one.Status, one.Reason = metav1.ConditionTrue, validReason(problem.Reason)
 		meta.SetStatusCondition(&next.Conditions, one)
 	case s.state != nil:
 		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionQuotaReached)
 	}
 }
 
-// ready is the condition of a cluster, given those that it had.
-func (s seen) ready(last []metav1.Condition) metav1.Condition {
+// readyCondition is the condition of a cluster, given those that it had.
+func (s clusterReport) readyCondition(last []metav1.Condition) metav1.Condition {
 	switch {
 	case s.problem != nil:
-		out := isFalse(v1alpha1.ConditionReady, s.problem, prefixHub)
+		out := falseCondition(v1alpha1.ConditionReady, s.problem, prefixHub)
 		if one := meta.FindStatusCondition(last, v1alpha1.ConditionReady); one != nil {
 			out.ObservedGeneration = one.ObservedGeneration
 		}
 		return out
 	case s.state != nil && s.state.Problem != nil:
-		out := isFalse(v1alpha1.ConditionReady, s.state.Problem, prefixCluster)
-		out.Reason, out.ObservedGeneration = reasonOf(out.Reason), s.state.Generation
+		out := falseCondition(v1alpha1.ConditionReady, s.state.Problem, prefixCluster)
+		out.Reason, out.ObservedGeneration = validReason(out.Reason), s.state.Generation
 		return out
 	case s.state != nil:
 		return metav1.Condition{
@@ -279,8 +279,8 @@ func (s seen) ready(last []metav1.Condition) metav1.Condition {
 	}
 }
 
-// reasonOf makes of what a cluster says a reason that the API server takes.
-func reasonOf(text string) string {
+// validReason makes of what a cluster says a reason that the API server takes.
+func validReason(text string) string {
 	for i, r := range text {
 		letter := r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
 		if !letter && (i == 0 || r < '0' || r > '9') {

@@ -31,7 +31,7 @@ func short(conditions []metav1.Condition, kind string) string {
 	return strings.TrimSuffix(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message), " ")
 }
 
-func TestTheStatusShowsWhatClustersSay(t *testing.T) {
+func TestStatusShowsClusterStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s", func(s *v1alpha1.SharedResource) { s.Spec.ClusterSelector = metav1.LabelSelector{} }))
 		r.start(t)
@@ -73,7 +73,7 @@ func TestTheStatusShowsWhatClustersSay(t *testing.T) {
 	})
 }
 
-func TestWhatAClusterHasSaidStaysAfterARestart(t *testing.T) {
+func TestStatusKeepsClusterStateAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.start(t)
@@ -90,7 +90,7 @@ func TestWhatAClusterHasSaidStaysAfterARestart(t *testing.T) {
 	})
 }
 
-func TestTheStatusIsWrittenNowAndThen(t *testing.T) {
+func TestStatusWritesAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.start(t)
@@ -119,7 +119,7 @@ func TestTheStatusIsWrittenNowAndThen(t *testing.T) {
 	})
 }
 
-func TestAStatusThatIsRefusedIsLoggedAndTriedNowAndThen(t *testing.T) {
+func TestRefusedStatusIsLoggedAndRetriedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		var logged atomic.Int64
@@ -136,14 +136,14 @@ func TestAStatusThatIsRefusedIsLoggedAndTriedNowAndThen(t *testing.T) {
 			t.Errorf("%d writes in an hour, logged %d times", r.statuses.Load(), n)
 		}
 		r.refusal.Store(nil)
-		time.Sleep(2 * refusedEvery)
+		time.Sleep(2 * refusedStatusInterval)
 		if got := stored(t, r, sharedResource("s")).Status; len(got.Conditions) == 0 {
 			t.Errorf("status %+v once it is taken", got)
 		}
 	})
 }
 
-func TestHeldDeletionsSayHowToGoOn(t *testing.T) {
+func TestHeldDeletionsNameTheAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		a.says("s", wire.ShareState{Generation: 1, Hold: &wire.Hold{Reason: v1alpha1.ReasonUnproven, Token: "t1", Message: "cluster: 7 of 9 objects are absent"}})
@@ -169,7 +169,7 @@ func TestHeldDeletionsSayHowToGoOn(t *testing.T) {
 	})
 }
 
-func TestDecisionsAreReportedOnce(t *testing.T) {
+func TestDecisionEventsAreRecordedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		decided := func(numbers ...int64) (all []wire.Decided) {
@@ -202,7 +202,7 @@ func TestDecisionsAreReportedOnce(t *testing.T) {
 	})
 }
 
-func TestStatesThatCannotBeReadAreDropped(t *testing.T) {
+func TestInvalidStateIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		a.says("s", wire.ShareState{Generation: 1, Objects: -1})
@@ -215,20 +215,20 @@ func TestStatesThatCannotBeReadAreDropped(t *testing.T) {
 	})
 }
 
-func TestReasonsAreThoseThatAnAPIServerTakes(t *testing.T) {
+func TestValidReason(t *testing.T) {
 	for text, want := range map[string]string{
 		"RightsMissing": "RightsMissing", "A1": "A1", "": "Pending", "1A": "Pending", "a b": "Pending", "ä": "Pending", strings.Repeat("a", 2000): "Pending",
 	} {
-		if got := reasonOf(text); got != want {
+		if got := validReason(text); got != want {
 			t.Errorf("reasonOf(%.20q): got %q, want %q", text, got, want)
 		}
 	}
 }
 
-func TestOtherConditionsOfTheStatusStay(t *testing.T) {
+func TestStatusKeepsOtherConditions(t *testing.T) {
 	s := sharedResource("s")
 	s.Status.Conditions = []metav1.Condition{{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "R"}}
-	got := view{}.status(s)
+	got := statusInput{}.buildStatus(s)
 	want := []metav1.Condition{
 		{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "R"},
 		{Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Accepted", ObservedGeneration: 1},

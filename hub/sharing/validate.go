@@ -25,32 +25,32 @@ const (
 	insteadOfPolicy  = "it decides what clusters admit: a ManifestWork brings its objects to clusters"
 )
 
-// domain are groups of which no resource is shared.
-type domain struct {
+// unshareableGroup are groups of which no resource is shared.
+type unshareableGroup struct {
 	name string
-	// below: its subdomains are meant, too.
-	below   bool
-	instead string
+	// subdomains: its subdomains are meant, too.
+	subdomains bool
+	instead    string
 }
 
-func (d domain) has(group string) bool {
-	return group == d.name || d.below && strings.HasSuffix(group, "."+d.name)
+func (d unshareableGroup) matches(group string) bool {
+	return group == d.name || d.subdomains && strings.HasSuffix(group, "."+d.name)
 }
 
-// unshareable are the domains that are not shared. Reports of policy engines, which have
+// unshareableGroups are the domains that are not shared. Reports of policy engines, which have
 // groups of their own, are.
-func unshareable() []domain {
-	return []domain{
-		{name: "k8s.io", below: true, instead: insteadOfBuiltIn},
-		{name: "kubernetes.io", below: true, instead: insteadOfBuiltIn},
-		{name: "spokelet.io", below: true, instead: insteadOfOurs},
-		{name: "policy.open-cluster-management.io", below: true, instead: insteadOfPolicy},
-		{name: "open-cluster-management.io", below: true, instead: insteadOfOurs},
+func unshareableGroups() []unshareableGroup {
+	return []unshareableGroup{
+		{name: "k8s.io", subdomains: true, instead: insteadOfBuiltIn},
+		{name: "kubernetes.io", subdomains: true, instead: insteadOfBuiltIn},
+		{name: "spokelet.io", subdomains: true, instead: insteadOfOurs},
+		{name: "policy.open-cluster-management.io", subdomains: true, instead: insteadOfPolicy},
+		{name: "open-cluster-management.io", subdomains: true, instead: insteadOfOurs},
 		{name: "multicluster.x-k8s.io", instead: insteadOfOurs},
 		{name: "mcm.ibm.com", instead: insteadOfOurs},
 		{name: "kyverno.io", instead: insteadOfPolicy},
 		{name: "policies.kyverno.io", instead: insteadOfPolicy},
-		{name: "gatekeeper.sh", below: true, instead: insteadOfPolicy},
+		{name: "gatekeeper.sh", subdomains: true, instead: insteadOfPolicy},
 		{name: "kubewarden.io", instead: insteadOfPolicy},
 		{name: "policies.kubewarden.io", instead: insteadOfPolicy},
 	}
@@ -58,52 +58,52 @@ func unshareable() []domain {
 
 // validate says why a spec cannot be served; nil when it can.
 func validate(spec *v1alpha1.SharedResourceSpec) *wire.ShareProblem {
-	if problem := shareable(spec.Group, spec.Resource); problem != nil {
+	if problem := validateGroup(spec.Group, spec.Resource); problem != nil {
 		return problem
 	}
 	if spec.Version != "" && len(validation.IsDNS1035Label(spec.Version)) > 0 {
-		return invalid("version %q is none of a resource", spec.Version)
+		return invalidProblem("version %q is none of a resource", spec.Version)
 	}
 	if directionOf(spec) != v1alpha1.DirectionToCluster && !strings.Contains(hubTemplate(spec), v1alpha1.ClusterVariable) {
-		return invalid("hubNamespace %q: without %s all clusters share one namespace of the hub, which needs direction %s",
+		return invalidProblem("hubNamespace %q: without %s all clusters share one namespace of the hub, which needs direction %s",
 			spec.HubNamespace, v1alpha1.ClusterVariable, v1alpha1.DirectionToCluster)
 	}
 	if q := spec.Quota; q != nil && (q.Objects < 0 || q.Bytes != nil && q.Bytes.Sign() <= 0) {
-		return invalid("quota: objects and bytes must be more than 0")
+		return invalidProblem("quota: objects and bytes must be more than 0")
 	}
 	if _, err := metav1.LabelSelectorAsSelector(&spec.ClusterSelector); err != nil {
-		return invalid("clusterSelector: %v", err)
+		return invalidProblem("clusterSelector: %v", err)
 	}
 	selector, err := objectSelector(spec)
 	if err != nil {
-		return invalid("selector: %v", err)
+		return invalidProblem("selector: %v", err)
 	}
 	if n := len(selector.String()); n > maxSelector {
-		return invalid("selector: it has %d bytes, limit is %d", n, maxSelector)
+		return invalidProblem("selector: it has %d bytes, limit is %d", n, maxSelector)
 	}
 	return nil
 }
 
-func shareable(group, resource string) *wire.ShareProblem {
+func validateGroup(group, resource string) *wire.ShareProblem {
 	if !strings.Contains(group, ".") {
-		return notShareable(group, resource, insteadOfBuiltIn)
+		return notShareableProblem(group, resource, insteadOfBuiltIn)
 	}
-	for _, d := range unshareable() {
-		if d.has(group) {
-			return notShareable(group, resource, d.instead)
+	for _, d := range unshareableGroups() {
+		if d.matches(group) {
+			return notShareableProblem(group, resource, d.instead)
 		}
 	}
 	if len(validation.IsDNS1123Subdomain(group)) > 0 || len(validation.IsDNS1035Label(resource)) > 0 {
-		return invalid("%q is no name of a custom resource", resource+"."+group)
+		return invalidProblem("%q is no name of a custom resource", resource+"."+group)
 	}
 	return nil
 }
 
-func notShareable(group, resource, instead string) *wire.ShareProblem {
+func notShareableProblem(group, resource, instead string) *wire.ShareProblem {
 	return wire.NewShareProblem(v1alpha1.ReasonNotShareable, fmt.Sprintf("%s of group %q: %s", resource, group, instead))
 }
 
-func invalid(format string, args ...any) *wire.ShareProblem {
+func invalidProblem(format string, args ...any) *wire.ShareProblem {
 	return wire.NewShareProblem(v1alpha1.ReasonInvalid, fmt.Sprintf(format, args...))
 }
 
@@ -129,18 +129,18 @@ func objectSelector(spec *v1alpha1.SharedResourceSpec) (labels.Selector, error) 
 	return metav1.LabelSelectorAsSelector(spec.Selector)
 }
 
-// namespaces are those of a cluster's objects on the hub and in the cluster.
-func namespaces(spec *v1alpha1.SharedResourceSpec, cluster string) (hub, spoke string, problem *wire.ShareProblem) {
+// expandNamespaces are those of a cluster's objects on the hub and in the cluster.
+func expandNamespaces(spec *v1alpha1.SharedResourceSpec, cluster string) (hub, spoke string, problem *wire.ShareProblem) {
 	hub = strings.ReplaceAll(hubTemplate(spec), v1alpha1.ClusterVariable, cluster)
 	spoke = hub
 	if spec.SpokeNamespace != "" {
 		spoke = strings.ReplaceAll(spec.SpokeNamespace, v1alpha1.ClusterVariable, cluster)
 	}
 	if len(validation.IsDNS1123Label(hub)) > 0 {
-		return "", "", invalid("hubNamespace %.128q is no name of a namespace", hub)
+		return "", "", invalidProblem("hubNamespace %.128q is no name of a namespace", hub)
 	}
 	if len(validation.IsDNS1123Label(spoke)) > 0 {
-		return "", "", invalid("spokeNamespace %.128q is no name of a namespace", spoke)
+		return "", "", invalidProblem("spokeNamespace %.128q is no name of a namespace", spoke)
 	}
 	return hub, spoke, nil
 }

@@ -27,7 +27,7 @@ func sharing(t *testing.T, change ...func(*unstructured.Unstructured)) (*rig, *a
 	return r, r.connect(t, "c1")
 }
 
-func TestWritesAreExecutedAndAnswered(t *testing.T) {
+func TestWriteIsExecutedAndAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		check := func(reason, name string, generation int64, want string) {
@@ -63,7 +63,7 @@ func TestWritesAreExecutedAndAnswered(t *testing.T) {
 	})
 }
 
-func TestWithoutStatusSubresourceTheStatusIsPartOfTheObject(t *testing.T) {
+func TestWriteWithoutStatusSubresourceIncludesStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.api.set(definitionResource, definitionOf(false))
@@ -85,7 +85,7 @@ func TestWithoutStatusSubresourceTheStatusIsPartOfTheObject(t *testing.T) {
 }
 
 // An agent that sees another version without the answer takes its write for not done.
-func TestWhatContainsAWriteSaysThatItWasDone(t *testing.T) {
+func TestPublishedObjectNamesAppliedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for reason, w := range map[string]struct {
 			key, to string
@@ -121,7 +121,7 @@ func TestWhatContainsAWriteSaysThatItWasDone(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatComesBeforeTheWatchIsNotTakenBack(t *testing.T) {
+func TestResponseBeforeWatchEventStaysPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		r.api.edit(t, widgets, "c1", "a", func(w *unstructured.Unstructured) { w.SetFinalizers([]string{"a/b"}) })
@@ -151,7 +151,7 @@ func TestAnAnswerThatComesBeforeTheWatchIsNotTakenBack(t *testing.T) {
 	})
 }
 
-func TestAWriteThatWasMadeFromAnotherVersionDoesNothing(t *testing.T) {
+func TestOutdatedWriteIsNotExecuted(t *testing.T) {
 	tests := map[string]struct {
 		reason, seen, uid string
 	}{
@@ -182,7 +182,7 @@ func TestAWriteThatWasMadeFromAnotherVersionDoesNothing(t *testing.T) {
 }
 
 // The API server has another version than we, and says so.
-func TestAConflictWaitsForTheWatch(t *testing.T) {
+func TestConflictingWriteWaitsForWatch(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(t *testing.T, r *rig)
@@ -228,7 +228,7 @@ func TestAConflictWaitsForTheWatch(t *testing.T) {
 	}
 }
 
-func TestACreationOfWhatIsThereTellsOfThat(t *testing.T) {
+func TestCreationOfExistingObjectPublishesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		r.api.pause()
@@ -243,7 +243,7 @@ func TestACreationOfWhatIsThereTellsOfThat(t *testing.T) {
 }
 
 // A patch that removes what is not there is refused before versions are compared.
-func TestARefusalOfAnOldPatchIsNone(t *testing.T) {
+func TestRefusedOutdatedPatchIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t, func(w *unstructured.Unstructured) { w.SetLabels(map[string]string{"x": "y", "z": "z"}) })
 		r.api.pause()
@@ -258,7 +258,7 @@ func TestARefusalOfAnOldPatchIsNone(t *testing.T) {
 	})
 }
 
-func TestWhatIsRefusedEachTimeIsAnswered(t *testing.T) {
+func TestPermanentRefusalIsAnswered(t *testing.T) {
 	gr := schema.ParseGroupResource(widgets)
 	tests := map[string]struct {
 		reason  string
@@ -309,7 +309,7 @@ func TestWhatIsRefusedEachTimeIsAnswered(t *testing.T) {
 }
 
 // The request was executed, and its answer was lost.
-func TestAWriteWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
+func TestWriteWithLostResponseIsDoneOnce(t *testing.T) {
 	for _, part := range []wire.SharedPart{wire.PartObject, wire.PartDeletion} {
 		t.Run(string(part), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestAWriteWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	}
 }
 
-func TestAnAbsentObjectIsAnsweredForAsLongAsItIsAskedFor(t *testing.T) {
+func TestAnswerForAbsentObjectStaysWhileRequested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		r.api.refuse = func(request string) error {
@@ -359,14 +359,14 @@ func TestAnAbsentObjectIsAnsweredForAsLongAsItIsAskedFor(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, s := range r.shares {
-			if len(s.records) > 0 || len(s.entries) != 1 {
-				t.Errorf("%d records and %d entries are left", len(s.records), len(s.entries))
+			if len(s.requests) > 0 || len(s.entries) != 1 {
+				t.Errorf("%d records and %d entries are left", len(s.requests), len(s.entries))
 			}
 		}
 	})
 }
 
-func TestAnAnswerThatIsDroppedIsNotToldAgain(t *testing.T) {
+func TestDroppedAnswerIsNotRepublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		a.ask("s/a", wire.PartObject, `{"spec":{"size":2}}`)

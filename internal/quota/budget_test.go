@@ -16,7 +16,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
-func TestAnOwnerHoldsNoMoreThanItsBound(t *testing.T) {
+func TestMemoryLimitsOwner(t *testing.T) {
 	m := NewMemory(100, 150)
 	a, b := m.Account("a"), m.Account("b")
 	for _, step := range []struct {
@@ -50,7 +50,7 @@ func TestAnOwnerHoldsNoMoreThanItsBound(t *testing.T) {
 	}
 }
 
-func TestEachOwnerMayHoldItsGuaranteedBytes(t *testing.T) {
+func TestMemoryGuaranteesBytesOfEachOwner(t *testing.T) {
 	m := NewGuaranteedMemory(256<<10, 512<<10, 2<<10)
 	for _, hostile := range []string{"a", "b"} {
 		if err := m.Account(hostile).Grow(256 << 10); err != nil {
@@ -66,7 +66,7 @@ func TestEachOwnerMayHoldItsGuaranteedBytes(t *testing.T) {
 	}
 }
 
-func TestWithoutAMemoryThereAreNoBounds(t *testing.T) {
+func TestNilMemoryHasNoBounds(t *testing.T) {
 	var m *Memory
 	for _, a := range []*Account{m.Account("a"), nil} {
 		if err := a.Await(t.Context(), 1<<40); err != nil {
@@ -77,7 +77,7 @@ func TestWithoutAMemoryThereAreNoBounds(t *testing.T) {
 	}
 }
 
-func TestAwaitGoesOnWhenThereIsRoom(t *testing.T) {
+func TestAwaitReturnsWhenThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(100, 100)
 		first, second := m.Account("a"), m.Account("b")
@@ -119,7 +119,7 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 }
 
 // The bound of a work's status is what one can be made of in the worst case.
-func TestDecodedJSONIsNotLessThanWhatIsAllocated(t *testing.T) {
+func TestDecodedJSONCoversAllocation(t *testing.T) {
 	for name, doc := range map[string]string{
 		"elements of nothing":       `{"manifests":[` + strings.Repeat(`{},`, 100_000) + `{}]}`,
 		"elements within elements":  `{"manifests":[` + strings.Repeat(`{"conditions":[{},{},{},{}]},`, 20_000) + `{}]}`,
@@ -146,7 +146,7 @@ func TestDecodedJSONIsNotLessThanWhatIsAllocated(t *testing.T) {
 	}
 }
 
-func TestDecodedJSONCountsNothingInStrings(t *testing.T) {
+func TestDecodedJSONIgnoresStrings(t *testing.T) {
 	for doc, values := range map[string]int64{
 		``:                  1,
 		`{}`:                2,
@@ -191,7 +191,7 @@ func count(v any) int {
 	return n
 }
 
-func TestWritesAreSpacedBySize(t *testing.T) {
+func TestWritesWaitBySize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWrites(Rate{PerSecond: 100, Burst: 1000}, Rate{PerSecond: 1000, Burst: 10_000})
 		wait := func(reason, owner string, want time.Duration) {
@@ -216,7 +216,7 @@ func TestWritesAreSpacedBySize(t *testing.T) {
 	})
 }
 
-func TestAWriteIsDueAfterTheWaitThatWasStated(t *testing.T) {
+func TestWritesAreDueAfterWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWrites(Rate{PerSecond: 100 << 10, Burst: 1 << 20}, Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		for range 1000 {
@@ -231,7 +231,7 @@ func TestAWriteIsDueAfterTheWaitThatWasStated(t *testing.T) {
 	})
 }
 
-func TestAllTogetherWriteNoMoreThanTheirBound(t *testing.T) {
+func TestWritesLimitAllOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWrites(Rate{PerSecond: 100, Burst: 1000}, Rate{PerSecond: 150, Burst: 1500})
 		var written int64
@@ -251,7 +251,7 @@ func TestAllTogetherWriteNoMoreThanTheirBound(t *testing.T) {
 	})
 }
 
-func TestWritesDropOwnersThatHaveTheirBurstAgain(t *testing.T) {
+func TestWritesForgetIdleOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWrites(Rate{PerSecond: 100, Burst: 1000}, Rate{PerSecond: 1000, Burst: 10_000})
 		for _, owner := range []string{"a", "b", "c"} {
@@ -265,7 +265,7 @@ func TestWritesDropOwnersThatHaveTheirBurstAgain(t *testing.T) {
 	})
 }
 
-func TestAnOwnerThatHoldsNothingIsForgotten(t *testing.T) {
+func TestMemoryForgetsOwnerWithoutBytes(t *testing.T) {
 	m := NewMemory(10, 20)
 	a := m.Account("a")
 	if err := a.Grow(5); err != nil {

@@ -66,9 +66,9 @@ func (m *Memory) Refused() uint64 {
 // it. An owner may have many, which share the owner's bound.
 func (m *Memory) Account(owner string) *Account { return &Account{memory: m, owner: owner} }
 
-// try takes n bytes for the owner. The channel that comes with an error is closed
+// acquire takes n bytes for the owner. The channel that comes with an error is closed
 // when something is given back.
-func (m *Memory) try(owner string, n int64) (freed <-chan struct{}, err error) {
+func (m *Memory) acquire(owner string, n int64) (freed <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -90,7 +90,7 @@ func (m *Memory) try(owner string, n int64) (freed <-chan struct{}, err error) {
 	return m.freed, err
 }
 
-func (m *Memory) giveBack(owner string, n int64) {
+func (m *Memory) release(owner string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.held[owner] -= n; m.held[owner] <= 0 {
@@ -140,7 +140,7 @@ func (a *Account) grow(n int64) (<-chan struct{}, error) {
 	if a == nil || a.memory == nil {
 		return nil, nil
 	}
-	freed, err := a.memory.try(a.owner, n)
+	freed, err := a.memory.acquire(a.owner, n)
 	if err != nil {
 		return freed, err
 	}
@@ -148,7 +148,7 @@ func (a *Account) grow(n int64) (<-chan struct{}, error) {
 	defer a.mu.Unlock()
 	if a.closed {
 		// Close came first, and nobody will give this back.
-		a.memory.giveBack(a.owner, n)
+		a.memory.release(a.owner, n)
 		return nil, nil
 	}
 	a.held += n
@@ -164,7 +164,7 @@ func (a *Account) Shrink(n int64) {
 	defer a.mu.Unlock()
 	if n = min(n, a.held); n > 0 {
 		a.held -= n
-		a.memory.giveBack(a.owner, n)
+		a.memory.release(a.owner, n)
 	}
 }
 
@@ -176,7 +176,7 @@ func (a *Account) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.held > 0 {
-		a.memory.giveBack(a.owner, a.held)
+		a.memory.release(a.owner, a.held)
 	}
 	a.held, a.closed = 0, true
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestARoomMakesPlaceForEveryNewcomer(t *testing.T) {
+func TestEvictionListEvictsForEveryNewcomer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
 		places    int

@@ -5,7 +5,7 @@ package quota
 
 import "testing"
 
-func TestSlotsAreBoundedInAllAndForEach(t *testing.T) {
+func TestSlotsLimitTotalAndHolder(t *testing.T) {
 	s := NewSlots(5, 3)
 	for _, step := range []struct {
 		reason, holder string
@@ -31,7 +31,7 @@ func TestSlotsAreBoundedInAllAndForEach(t *testing.T) {
 	}
 }
 
-func TestWithoutSlotsThereAreNoBounds(t *testing.T) {
+func TestNilSlotsHasNoBounds(t *testing.T) {
 	var s *Slots
 	if !s.Take("a", 1<<40) {
 		t.Error("nothing bounds it, and it was refused")
@@ -39,7 +39,7 @@ func TestWithoutSlotsThereAreNoBounds(t *testing.T) {
 	s.Give("a", 1<<40)
 }
 
-func TestSharesAreTakenTogetherOrNotAtAll(t *testing.T) {
+func TestAcquireAllAcquiresAllOrNone(t *testing.T) {
 	users, clusters := NewSlots(10, 2), NewSlots(10, 3)
 	enter := func(user string) (leave func(), full *Share) {
 		return TakeAll(Share{users, user, "of a user"}, Share{nil, user, "of no bounds"}, Share{clusters, "c1", "of a cluster"})

@@ -20,10 +20,10 @@ type Rate struct {
 type Writes struct {
 	perOwner, total Rate
 
-	mu     sync.Mutex
-	owners map[string]*bucket // guarded by mu, without owners that have all of their burst
-	all    bucket             // guarded by mu
-	swept  time.Time          // guarded by mu
+	mu            sync.Mutex
+	owners        map[string]*bucket // guarded by mu, without owners that have all of their burst
+	all           bucket             // guarded by mu
+	deletedIdleAt time.Time          // guarded by mu
 }
 
 // NewWrites returns a Writes with a bound for one owner and one for all together.
@@ -58,22 +58,22 @@ func (w *Writes) Spend(owner string, n int64) {
 	w.all.spend(w.total, now, n)
 	b, ok := w.owners[owner]
 	if !ok {
-		w.sweep(now)
+		w.deleteIdle(now)
 		b = &bucket{}
 		w.owners[owner] = b
 	}
 	b.spend(w.perOwner, now, n)
 }
 
-// sweep drops the owners that have their burst again, and cost nothing until they
+// deleteIdle drops the owners that have their burst again, and cost nothing until they
 // write once more. It looks at most once in the time that a bucket needs to be full.
-func (w *Writes) sweep(now time.Time) {
-	if now.Sub(w.swept) < w.perOwner.duration(w.perOwner.Burst) {
+func (w *Writes) deleteIdle(now time.Time) {
+	if now.Sub(w.deletedIdleAt) < w.perOwner.duration(w.perOwner.Burst) {
 		return
 	}
-	w.swept = now
+	w.deletedIdleAt = now
 	for owner, b := range w.owners {
-		if b.settle(w.perOwner, now); b.spent == 0 {
+		if b.refill(w.perOwner, now); b.spent == 0 {
 			delete(w.owners, owner)
 		}
 	}
@@ -86,7 +86,7 @@ type bucket struct {
 }
 
 func (b *bucket) wait(r Rate, now time.Time) time.Duration {
-	b.settle(r, now)
+	b.refill(r, now)
 	// A byte that is late makes no debt: who waited would wait anew, for nanoseconds.
 	if b.spent <= r.Burst {
 		return 0
@@ -95,13 +95,13 @@ func (b *bucket) wait(r Rate, now time.Time) time.Duration {
 }
 
 func (b *bucket) spend(r Rate, now time.Time, n int64) {
-	b.settle(r, now)
+	b.refill(r, now)
 	b.spent += n
 }
 
-// settle takes off what came back since the last time. What is less than a byte is
+// refill takes off what came back since the last time. What is less than a byte is
 // left for the next.
-func (b *bucket) settle(r Rate, now time.Time) {
+func (b *bucket) refill(r Rate, now time.Time) {
 	back := int64(now.Sub(b.at).Seconds() * float64(r.PerSecond))
 	if b.at.IsZero() || back >= b.spent {
 		b.spent, b.at = 0, now

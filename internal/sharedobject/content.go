@@ -42,8 +42,8 @@ func Of(obj *unstructured.Unstructured) Content {
 		}
 	}
 	meta := map[string]any{}
-	put(meta, keyLabels, obj.GetLabels())
-	put(meta, keyAnnotations, obj.GetAnnotations())
+	setShared(meta, keyLabels, obj.GetLabels())
+	setShared(meta, keyAnnotations, obj.GetAnnotations())
 	if len(meta) > 0 {
 		out[keyMetadata] = meta
 	}
@@ -53,8 +53,8 @@ func Of(obj *unstructured.Unstructured) Content {
 // Annotated tells whether an object has any annotation, shared or not.
 func Annotated(obj *unstructured.Unstructured) bool { return len(obj.GetAnnotations()) > 0 }
 
-// put keeps the shared ones of labels or annotations, if there are any.
-func put(meta map[string]any, key string, of map[string]string) {
+// setShared keeps the shared ones of labels or annotations, if there are any.
+func setShared(meta map[string]any, key string, of map[string]string) {
 	out := make(map[string]any, len(of))
 	for k, v := range of {
 		if key == keyLabels || !private[k] {

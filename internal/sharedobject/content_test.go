@@ -46,7 +46,7 @@ func encode(t testing.TB, c Content) string {
 	return string(raw)
 }
 
-func TestOfAnObjectIsSharedWhatIsNotOfOneSide(t *testing.T) {
+func TestOfSelectsSharedFields(t *testing.T) {
 	tests := map[string]struct{ reason, object, want string }{
 		"identity": {
 			reason: "each side has its own",
@@ -110,7 +110,7 @@ func TestOfSharesTheFieldsOfTheObject(t *testing.T) {
 	}
 }
 
-func TestAnnotatedSeesAnnotationsThatAreNotShared(t *testing.T) {
+func TestAnnotatedCountsPrivateAnnotations(t *testing.T) {
 	for object, want := range map[string]bool{
 		`{"metadata": {"annotations": {` + lastApplied + `}}}`: true,
 		`{"metadata": {"annotations": {"a": ""}}}`:             true,
@@ -124,7 +124,7 @@ func TestAnnotatedSeesAnnotationsThatAreNotShared(t *testing.T) {
 	}
 }
 
-func TestEqualContentsHaveTheSameBytes(t *testing.T) {
+func TestEncodeIsDeterministic(t *testing.T) {
 	keys := strings.Split("z y x w v u t s r q p o n m l k j i h g f e d c b a", " ")
 	forward, backward := Content{}, Content{}
 	for i := range keys {
@@ -142,7 +142,7 @@ func TestEqualContentsHaveTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestContentsComeBack(t *testing.T) {
+func TestContentRoundTrip(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		value  any
@@ -181,7 +181,7 @@ func TestContentsComeBack(t *testing.T) {
 	}
 }
 
-func TestTheBytesOfAContentSurviveATrip(t *testing.T) {
+func TestEncodedBytesSurviveRawMessage(t *testing.T) {
 	raw := []byte(encode(t, contentOf(t, `{"spec": {"html": "<a href='&'>", "lines": "\u2028", "float": 1e21, "list": [ 1 , 2.50 ]}}`)))
 	body, err := json.Marshal([]json.RawMessage{raw})
 	if err != nil {
@@ -196,7 +196,7 @@ func TestTheBytesOfAContentSurviveATrip(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoJSONIsNotEncoded(t *testing.T) {
+func TestEncodeRefusesInvalidValues(t *testing.T) {
 	for name, value := range map[string]any{"a float": math.NaN(), "a function": func() {}} {
 		if raw, err := Encode(Content{"spec": value}); !errors.Is(err, ErrInvalid) || raw != nil {
 			t.Errorf("%s: %s, %v", name, raw, err)
@@ -204,7 +204,7 @@ func TestWhatIsNoJSONIsNotEncoded(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoContentIsRefused(t *testing.T) {
+func TestDecodeRefusesInvalidContent(t *testing.T) {
 	tests := map[string]struct{ reason, raw string }{
 		"nothing":              {reason: "an absent object has no content", raw: ``},
 		"null":                 {reason: "an absent object has no content", raw: `null`},
@@ -244,7 +244,7 @@ func TestWhatIsNoContentIsRefused(t *testing.T) {
 	}
 }
 
-func TestAVersionNamesAContent(t *testing.T) {
+func TestVersionDependsOnContent(t *testing.T) {
 	one := Version([]byte(`{}`))
 	if one != "44136fa355b3678a1146ad16f7e8649e" {
 		t.Errorf("version %q is not the first half of the SHA-256: records of earlier agents have that", one)
@@ -254,7 +254,7 @@ func TestAVersionNamesAContent(t *testing.T) {
 	}
 }
 
-func TestLabelsAndStatusOfAContent(t *testing.T) {
+func TestContentLabelsAndStatus(t *testing.T) {
 	c := contentOf(t, `{"metadata": {"labels": {"l": "1"}}, "status": null}`)
 	if diff := cmp.Diff(map[string]string{"l": "1"}, c.Labels()); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
@@ -274,7 +274,7 @@ func TestLabelsAndStatusOfAContent(t *testing.T) {
 	}
 }
 
-func TestWithStatusTakesTheStatusOfAnother(t *testing.T) {
+func TestWithStatusReplacesStatus(t *testing.T) {
 	tests := map[string]struct{ reason, content, other, want string }{
 		"another status": {reason: "it replaces the first", content: `{"spec": 1, "status": 2}`, other: `{"spec": 3, "status": 4}`, want: `{"spec": 1, "status": 4}`},
 		"a first status": {reason: "it is added", content: `{"spec": 1}`, other: `{"status": {"a": 1}}`, want: `{"spec": 1, "status": {"a": 1}}`},
@@ -297,7 +297,7 @@ func TestWithStatusTakesTheStatusOfAnother(t *testing.T) {
 	}
 }
 
-func TestANewObjectHasTheContentAndAName(t *testing.T) {
+func TestObjectHasContentAndName(t *testing.T) {
 	for _, text := range []string{
 		`{}`,
 		`{"metadata": {"labels": {"l": "1"}, "annotations": {"a": "2"}}, "spec": {"a": [1, 1.5, null]}, "status": {}}`,

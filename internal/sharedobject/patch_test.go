@@ -102,7 +102,7 @@ func patched(t testing.TB, obj *unstructured.Unstructured, to Content, subresour
 	return got
 }
 
-func TestAPatchMakesOneContentOfAnother(t *testing.T) {
+func TestPatchTransformsContent(t *testing.T) {
 	private := `{"metadata": {"annotations": {` + lastApplied + `}}}`
 	tests := map[string]struct{ reason, object, to string }{
 		"nothing":                         {reason: "there is no request to make", object: `{}`, to: `{}`},
@@ -162,7 +162,7 @@ func TestAPatchMakesOneContentOfAnother(t *testing.T) {
 	}
 }
 
-func TestAPatchIsTheSameEachTime(t *testing.T) {
+func TestPatchIsDeterministic(t *testing.T) {
 	from := contentOf(t, `{"metadata": {"labels": {"b/x": "1", "a": "1", "c": "1"}}, "z": 1, "data": {"d": 1}, "status": 1}`)
 	to := contentOf(t, `{"metadata": {"labels": {"b/x": "2", "c": "1"}, "annotations": {"n": "1", "m": "<"}}, "z": null, "spec": {"s": 1}, "status": 2}`)
 	tests := map[string]struct {
@@ -206,7 +206,7 @@ func TestAPatchIsTheSameEachTime(t *testing.T) {
 	}
 }
 
-func TestAPatchOfWhatIsNoJSONIsNone(t *testing.T) {
+func TestPatchRefusesInvalidValues(t *testing.T) {
 	to := Content{"spec": func() {}, "status": func() {}}
 	if raw, err := (Target{}).Patch(Content{}, to); err == nil || raw != nil {
 		t.Errorf("patch %s, %v", raw, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestFieldsThatOneDefinitionDropsStayOnTheOtherSide(t *testing.T) {
+func TestDroppedFieldStaysOnTheOtherSide(t *testing.T) {
 	check(t, testSchema(t), map[string]mergeCase{
 		"the spoke changed another field": {
 			reason: "the hub keeps x, and the spoke does not get it",
@@ -64,7 +64,7 @@ func TestFieldsThatOneDefinitionDropsStayOnTheOtherSide(t *testing.T) {
 	})
 }
 
-func TestWithoutABaseEveryDifferenceIsAConflict(t *testing.T) {
+func TestMergeWithoutBaseReportsEveryDifference(t *testing.T) {
 	for name, missing := range map[string]States{
 		"no base at all": {},
 		"none of a side": {Hub: map[string]any{"spec": map[string]any{"size": int64(1)}}},
@@ -89,7 +89,7 @@ func TestWithoutABaseEveryDifferenceIsAConflict(t *testing.T) {
 	}
 }
 
-func TestAnUnsureMergeIsDecidedByWhatTheWrittenSideHas(t *testing.T) {
+func TestMergeUncertainFollowsWrittenSide(t *testing.T) {
 	s := testSchema(t)
 	for name, c := range map[string]struct {
 		reason            string
@@ -173,7 +173,7 @@ func TestAnUnsureMergeIsDecidedByWhatTheWrittenSideHas(t *testing.T) {
 	}
 }
 
-func TestAnUnsureMergeHeedsEachSide(t *testing.T) {
+func TestMergeUncertainKeepsChangesOfBothSides(t *testing.T) {
 	s := testSchema(t)
 	has, lacks := content(t, `{spec: {free: {x: 1}}}`), content(t, `{spec: {free: {}}}`)
 	// The hub's x was dropped by the spoke, or else the hub has just got it.
@@ -187,7 +187,7 @@ func TestAnUnsureMergeHeedsEachSide(t *testing.T) {
 	}
 }
 
-func TestApplyMakesTheSameChangesToAnotherContent(t *testing.T) {
+func TestApplyCopiesChanges(t *testing.T) {
 	s := testSchema(t)
 	for name, c := range map[string]struct{ reason, from, to, onto, want string }{
 		"nothing changed": {
@@ -224,7 +224,7 @@ func TestApplyMakesTheSameChangesToAnotherContent(t *testing.T) {
 	}
 }
 
-func TestDifferencesNameTheFields(t *testing.T) {
+func TestDifferencesReturnsPaths(t *testing.T) {
 	s := testSchema(t)
 	for name, c := range map[string]struct {
 		reason, a, b string
@@ -251,7 +251,7 @@ func TestDifferencesNameTheFields(t *testing.T) {
 	}
 }
 
-func TestPruneDropsWhatWasNotGotBack(t *testing.T) {
+func TestPruneRemovesDroppedFields(t *testing.T) {
 	s := testSchema(t)
 	for name, c := range map[string]struct{ reason, wrote, got, want string }{
 		"nothing was dropped":   {"the base is what was written", `{spec: {size: 1, tags: [a]}}`, `{spec: {size: 1, tags: [a]}}`, `{spec: {size: 1, tags: [a]}}`},

@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// keyed is a list whose items are told apart by a key: for a set the item itself,
+// keyedList is a list whose items are told apart by a key: for a set the item itself,
 // for a list of type map some of the item's fields.
-type keyed struct {
+type keyedList struct {
 	keys  []any // strings, in the order of the list
 	items map[any]any
 	// unknown: nothing is known of the list.
@@ -22,7 +22,7 @@ type keyed struct {
 }
 
 // item returns the item with a key.
-func (k keyed) item(key any) any {
+func (k keyedList) item(key any) any {
 	if k.unknown {
 		return unknown{}
 	}
@@ -32,12 +32,12 @@ func (k keyed) item(key any) any {
 	return absent{}
 }
 
-// in returns the part of a list that other has too.
-func (k keyed) in(other keyed) keyed {
+// intersect returns the part of a list that other has too.
+func (k keyedList) intersect(other keyedList) keyedList {
 	if k.unknown {
 		return k
 	}
-	part := keyed{keys: make([]any, 0, len(k.keys)), items: make(map[any]any, len(k.keys))}
+	part := keyedList{keys: make([]any, 0, len(k.keys)), items: make(map[any]any, len(k.keys))}
 	for _, key := range k.keys {
 		if _, ok := other.items[key]; ok {
 			part.keys, part.items[key] = append(part.keys, key), k.items[key]
@@ -46,31 +46,31 @@ func (k keyed) in(other keyed) keyed {
 	return part
 }
 
-// sameOrder tells whether the keys that both lists have are in the same order.
-func sameOrder(a, b keyed) bool {
-	return !a.unknown && !b.unknown && slices.Equal(a.in(b).keys, b.in(a).keys)
+// isSameOrder tells whether the keys that both lists have are in the same order.
+func isSameOrder(a, b keyedList) bool {
+	return !a.unknown && !b.unknown && slices.Equal(a.intersect(b).keys, b.intersect(a).keys)
 }
 
-// keyed reads a list, or the base of one. It is not ok if that is no list, or if
+// newKeyedList reads a list, or the base of one. It is not ok if that is no list, or if
 // an item has no key of its own.
-func (s *Schema) keyed(of *schema.List, v any) (list keyed, ok bool) {
+func (s *Schema) newKeyedList(of *schema.List, v any) (list keyedList, ok bool) {
 	switch v := v.(type) {
 	case unknown:
-		return keyed{unknown: true}, true
+		return keyedList{unknown: true}, true
 	case nil, absent:
-		return keyed{}, true
+		return keyedList{}, true
 	case []any:
-		list = keyed{keys: make([]any, len(v)), items: make(map[any]any, len(v))}
+		list = keyedList{keys: make([]any, len(v)), items: make(map[any]any, len(v))}
 		for i, item := range v {
 			key, ok := s.itemKey(of, item)
 			if !ok {
-				return keyed{}, false
+				return keyedList{}, false
 			}
 			list.keys[i], list.items[key] = key, item
 		}
 		return list, len(list.items) == len(v)
 	default:
-		return keyed{}, false
+		return keyedList{}, false
 	}
 }
 
@@ -119,21 +119,21 @@ func (s *Schema) element(of *schema.List, item any) fieldpath.PathElement {
 
 // mergeLists merges two lists item by item. It is not ok if the schema or a list
 // demands that they are decided as one.
-func (w *walker) mergeLists(of *schema.List, at fieldpath.Path, bases []both[any], now both[any]) (next both[any], ok bool) {
+func (w *walker) mergeLists(of *schema.List, at fieldpath.Path, bases []sides[any], now sides[any]) (next sides[any], ok bool) {
 	_, ok = now.hub.([]any)
 	_, also := now.spoke.([]any)
 	if !ok || !also || of == nil || of.ElementRelationship != schema.Associative {
-		return both[any]{}, false
+		return sides[any]{}, false
 	}
-	lists, ok := w.schema.keyedBoth(of, append([]both[any]{now}, bases...))
+	lists, ok := w.schema.newKeyedLists(of, append([]sides[any]{now}, bases...))
 	if !ok {
-		return both[any]{}, false
+		return sides[any]{}, false
 	}
 	is, were := lists[0], lists[1:]
 	order := w.mergeOrder(at, were, is)
-	merged := both[map[any]any]{make(map[any]any, len(order.hub)), make(map[any]any, len(order.hub))}
+	merged := sides[map[any]any]{make(map[any]any, len(order.hub)), make(map[any]any, len(order.hub))}
 	for _, key := range order.hub { // which has the spoke's keys too
-		items := both[any]{is.hub.item(key), is.spoke.item(key)}
+		items := sides[any]{is.hub.item(key), is.spoke.item(key)}
 		known := items.hub
 		if known == (absent{}) {
 			known = items.spoke
@@ -141,32 +141,32 @@ func (w *walker) mergeLists(of *schema.List, at fieldpath.Path, bases []both[any
 		item := w.merge(w.schema.item(of), append(at, w.schema.element(of, known)), itemsOf(were, key), items)
 		merged.hub[key], merged.spoke[key] = item.hub, item.spoke
 	}
-	return both[any]{arrange(merged.hub, order.hub), arrange(merged.spoke, order.spoke)}, true
+	return sides[any]{orderedItems(merged.hub, order.hub), orderedItems(merged.spoke, order.spoke)}, true
 }
 
-func (s *Schema) keyedBoth(of *schema.List, pairs []both[any]) (lists []both[keyed], ok bool) {
-	lists = make([]both[keyed], len(pairs))
+func (s *Schema) newKeyedLists(of *schema.List, pairs []sides[any]) (lists []sides[keyedList], ok bool) {
+	lists = make([]sides[keyedList], len(pairs))
 	for i, pair := range pairs {
-		hub, ok := s.keyed(of, pair.hub)
-		spoke, also := s.keyed(of, pair.spoke)
+		hub, ok := s.newKeyedList(of, pair.hub)
+		spoke, also := s.newKeyedList(of, pair.spoke)
 		if !ok || !also {
 			return nil, false
 		}
-		lists[i] = both[keyed]{hub, spoke}
+		lists[i] = sides[keyedList]{hub, spoke}
 	}
 	return lists, true
 }
 
-func itemsOf(lists []both[keyed], key any) []both[any] {
-	items := make([]both[any], len(lists))
+func itemsOf(lists []sides[keyedList], key any) []sides[any] {
+	items := make([]sides[any], len(lists))
 	for i, list := range lists {
-		items[i] = both[any]{list.hub.item(key), list.spoke.item(key)}
+		items[i] = sides[any]{list.hub.item(key), list.spoke.item(key)}
 	}
 	return items
 }
 
-// arrange returns the items that are there.
-func arrange(items map[any]any, order []any) []any {
+// orderedItems returns the items that are there.
+func orderedItems(items map[any]any, order []any) []any {
 	list := make([]any, 0, len(order))
 	for _, key := range order {
 		if item := items[key]; item != (absent{}) {
@@ -179,13 +179,13 @@ func arrange(items map[any]any, order []any) []any {
 // mergeOrder returns the keys of both lists in the order that each side's list
 // is to have. The order of the keys that both lists have is merged as one value;
 // every other key keeps its place before the key that follows it in its own list.
-func (w *walker) mergeOrder(at fieldpath.Path, bases []both[keyed], now both[keyed]) both[[]any] {
-	common := both[keyed]{now.hub.in(now.spoke), now.spoke.in(now.hub)}
-	order := both[any]{common.hub.keys, common.spoke.keys}
-	if !sameOrder(common.hub, common.spoke) {
-		were := make([]both[any], len(bases))
+func (w *walker) mergeOrder(at fieldpath.Path, bases []sides[keyedList], now sides[keyedList]) sides[[]any] {
+	common := sides[keyedList]{now.hub.intersect(now.spoke), now.spoke.intersect(now.hub)}
+	order := sides[any]{common.hub.keys, common.spoke.keys}
+	if !isSameOrder(common.hub, common.spoke) {
+		were := make([]sides[any], len(bases))
 		for i, base := range bases {
-			were[i] = keptOrders(base, common)
+			were[i] = unchangedOrders(base, common)
 		}
 		order = w.mergeWhole(at, were, order)
 	}
@@ -193,16 +193,16 @@ func (w *walker) mergeOrder(at fieldpath.Path, bases []both[keyed], now both[key
 	if w.winner == Spoke {
 		first, second = second, first
 	}
-	return both[[]any]{weave(order.hub, first, second), weave(order.spoke, first, second)}
+	return sides[[]any]{insertMissing(order.hub, first, second), insertMissing(order.spoke, first, second)}
 }
 
-// keptOrders returns, as the base of its order now, the order of each side that
+// unchangedOrders returns, as the base of its order now, the order of each side that
 // has left its base's items as they were among each other, and unknown for a side
 // that has not.
-func keptOrders(base, common both[keyed]) both[any] {
-	kept := both[any]{unknown{}, unknown{}}
-	hub, spoke := sameOrder(base.hub, common.hub), sameOrder(base.spoke, common.spoke)
-	if hub && spoke && sameOrder(base.hub.in(common.hub), base.spoke) {
+func unchangedOrders(base, common sides[keyedList]) sides[any] {
+	kept := sides[any]{unknown{}, unknown{}}
+	hub, spoke := isSameOrder(base.hub, common.hub), isSameOrder(base.spoke, common.spoke)
+	if hub && spoke && isSameOrder(base.hub.intersect(common.hub), base.spoke) {
 		return kept // both have added the same items, at different places
 	}
 	if hub {
@@ -214,17 +214,17 @@ func keptOrders(base, common both[keyed]) both[any] {
 	return kept
 }
 
-// weave adds to an order the keys that it lacks of other lists, each before the
+// insertMissing adds to an order the keys that it lacks of other lists, each before the
 // key that follows it there.
-func weave(order any, lists ...[]any) []any {
+func insertMissing(order any, lists ...[]any) []any {
 	woven, _ := order.([]any)
 	for _, list := range lists {
-		woven = insert(woven, list)
+		woven = insertMissingOf(woven, list)
 	}
 	return woven
 }
 
-func insert(order, list []any) []any {
+func insertMissingOf(order, list []any) []any {
 	known := make(map[any]bool, len(order))
 	for _, key := range order {
 		known[key] = true

@@ -5,7 +5,7 @@ package merge
 
 import "testing"
 
-func TestListsAreMergedByTheKeysOfTheirItems(t *testing.T) {
+func TestMergeListsByKey(t *testing.T) {
 	check(t, testSchema(t), map[string]mergeCase{
 		"both added an item": {
 			reason: "both have both, the winner's first",
@@ -63,7 +63,7 @@ func TestListsAreMergedByTheKeysOfTheirItems(t *testing.T) {
 	})
 }
 
-func TestTheOrderOfAListIsAValue(t *testing.T) {
+func TestMergeListOrder(t *testing.T) {
 	check(t, testSchema(t), map[string]mergeCase{
 		"one changed the order": {
 			reason: "the other follows, and keeps what it added",

@@ -62,7 +62,7 @@ func (s *Schema) MergeUnsure(a, b, now States, written, winner Side) (Result, er
 	if written != Hub && written != Spoke {
 		return Result{}, fmt.Errorf("written %q: %w", written, ErrUnknownSide)
 	}
-	return s.merge([]States{a, b}, now, walker{schema: s, winner: winner, written: written})
+	return s.merge([]States{a, b}, now, walker{schema: s, winner: winner, uncertain: written})
 }
 
 func (s *Schema) merge(bases []States, now States, w walker) (Result, error) {
@@ -70,24 +70,24 @@ func (s *Schema) merge(bases []States, now States, w walker) (Result, error) {
 		return Result{}, fmt.Errorf("winner %q: %w", w.winner, ErrUnknownSide)
 	}
 	contents := []map[string]any{now.Hub, now.Spoke}
-	pairs := make([]both[any], len(bases))
+	pairs := make([]sides[any], len(bases))
 	for i, base := range bases {
-		pairs[i] = base.pair()
+		pairs[i] = base.bases()
 		contents = append(contents, base.Hub, base.Spoke)
 	}
-	if err := decoded(contents...); err != nil {
+	if err := validateContents(contents...); err != nil {
 		return Result{}, err
 	}
 	next, conflicts := w.walk(pairs, now)
 	return Result{States: next, Conflicts: conflicts}, nil
 }
 
-// pair is what is known of both sides: of a base that lacks one, nothing.
-func (s States) pair() both[any] {
+// bases is what is known of both sides: of a base that lacks one, nothing.
+func (s States) bases() sides[any] {
 	if s.Hub == nil || s.Spoke == nil {
-		return both[any]{unknown{}, unknown{}}
+		return sides[any]{unknown{}, unknown{}}
 	}
-	return both[any]{s.Hub, s.Spoke}
+	return sides[any]{s.Hub, s.Spoke}
 }
 
 // Apply returns onto with every change that leads from one content to the other;
@@ -97,16 +97,16 @@ func (s States) pair() both[any] {
 //
 // The error wraps [ErrNotJSON].
 func (s *Schema) Apply(from, to, onto map[string]any) (map[string]any, error) {
-	if err := decoded(from, to, onto); err != nil {
+	if err := validateContents(from, to, onto); err != nil {
 		return nil, err
 	}
-	base := both[any]{from, orEmpty(onto)}
+	base := sides[any]{from, orEmpty(onto)}
 	if from == nil {
 		base.hub = unknown{}
 	}
 	// The side that has not changed can have no conflict with the one that did.
 	w := walker{schema: s, winner: Hub}
-	next, _ := w.walk([]both[any]{base}, States{Hub: to, Spoke: onto})
+	next, _ := w.walk([]sides[any]{base}, States{Hub: to, Spoke: onto})
 	return next.Spoke, nil
 }
 
@@ -115,16 +115,16 @@ func (s *Schema) Apply(from, to, onto map[string]any) (map[string]any, error) {
 //
 // The error wraps [ErrNotJSON].
 func (s *Schema) Differences(a, b map[string]any) ([]string, error) {
-	if err := decoded(a, b); err != nil {
+	if err := validateContents(a, b); err != nil {
 		return nil, err
 	}
 	w := walker{schema: s, winner: Hub}
-	_, paths := w.walk([]both[any]{States{}.pair()}, States{Hub: a, Spoke: b})
+	_, paths := w.walk([]sides[any]{States{}.bases()}, States{Hub: a, Spoke: b})
 	return paths, nil
 }
 
-func (w *walker) walk(bases []both[any], now States) (States, []string) {
-	next := w.merge(w.schema.content(), nil, bases, both[any]{orEmpty(now.Hub), orEmpty(now.Spoke)})
+func (w *walker) walk(bases []sides[any], now States) (States, []string) {
+	next := w.merge(w.schema.content(), nil, bases, sides[any]{orEmpty(now.Hub), orEmpty(now.Spoke)})
 	hub, _ := next.hub.(map[string]any)
 	spoke, _ := next.spoke.(map[string]any)
 	slices.Sort(w.conflicts)

@@ -108,7 +108,7 @@ func check(t *testing.T, s *Schema, cases map[string]mergeCase) {
 	}
 }
 
-func TestFieldsAreMergedByWhoChangedThem(t *testing.T) {
+func TestMergeFields(t *testing.T) {
 	check(t, testSchema(t), map[string]mergeCase{
 		"nobody changed anything": {
 			reason: "there is nothing to do",
@@ -178,7 +178,7 @@ func TestFieldsAreMergedByWhoChangedThem(t *testing.T) {
 	})
 }
 
-func TestAPartThatIsGoneConflictsAsAWhole(t *testing.T) {
+func TestMergeRemovedPartConflictsAsAWhole(t *testing.T) {
 	check(t, testSchema(t), map[string]mergeCase{
 		"the status is gone": {
 			reason: "half of a status is none",
@@ -225,7 +225,7 @@ func TestAPartThatIsGoneConflictsAsAWhole(t *testing.T) {
 	})
 }
 
-func TestWhatDoesNotFitTheSchemaIsOneValue(t *testing.T) {
+func TestMergeTreatsMisfitAsOneValue(t *testing.T) {
 	check(t, testSchema(t), map[string]mergeCase{
 		"two items have one key": {
 			reason: "nobody can tell which is meant",
@@ -279,7 +279,7 @@ func TestWhatDoesNotFitTheSchemaIsOneValue(t *testing.T) {
 	})
 }
 
-func TestFieldsWithoutASchemaAreMergedByKeyAndTheirListsAreOneValue(t *testing.T) {
+func TestMergeWithoutSchema(t *testing.T) {
 	cases := map[string]mergeCase{
 		"maps": {
 			reason: "keys are all that is known of them",
@@ -319,7 +319,7 @@ func TestFieldsWithoutASchemaAreMergedByKeyAndTheirListsAreOneValue(t *testing.T
 	})
 }
 
-func TestAbsentNullAndEmptyAreDifferent(t *testing.T) {
+func TestMergeDistinguishesAbsentNullAndEmpty(t *testing.T) {
 	check(t, testSchema(t), map[string]mergeCase{
 		"null": {
 			reason: "a nullable field may say so",
@@ -346,7 +346,7 @@ func TestAbsentNullAndEmptyAreDifferent(t *testing.T) {
 	})
 }
 
-func TestNumbersAreTheSameByTheirValue(t *testing.T) {
+func TestMergeComparesNumbersByValue(t *testing.T) {
 	s := &Schema{}
 	of := func(v any) map[string]any { return map[string]any{"n": v} }
 	for name, c := range map[string]struct {
@@ -372,7 +372,7 @@ func TestNumbersAreTheSameByTheirValue(t *testing.T) {
 	}
 }
 
-func TestASchemaThatCannotBeReadIsRefused(t *testing.T) {
+func TestNewSchemaRefusesInvalid(t *testing.T) {
 	for name, c := range map[string]struct{ reason, schema, want string }{
 		"no JSON": {"it is of another format", `{`, "cannot read the schema"},
 		"list types that nobody knows": {
@@ -389,7 +389,7 @@ func TestASchemaThatCannotBeReadIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheRootOfASchemaIsAlwaysMergedByKey(t *testing.T) {
+func TestMergeRootByKey(t *testing.T) {
 	for name, c := range map[string]struct{ reason, schema string }{
 		"null":     {"it says nothing", `null`},
 		"no type":  {"anything goes", `{}`},
@@ -412,7 +412,7 @@ func TestTheRootOfASchemaIsAlwaysMergedByKey(t *testing.T) {
 	}
 }
 
-func TestOneSchemaServesManyGoroutines(t *testing.T) {
+func TestSchemaIsSafeForConcurrentUse(t *testing.T) {
 	s := testSchema(t)
 	base := content(t, `{spec: {ports: [{name: a, port: 1}], limits: {a: "1"}}}`)
 	now := States{
@@ -430,7 +430,7 @@ func TestOneSchemaServesManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-func TestArgumentsThatAreNoContentAreRefused(t *testing.T) {
+func TestMergeRefusesInvalidContent(t *testing.T) {
 	s := testSchema(t)
 	good, bad := map[string]any{}, map[string]any{"metadata": map[string]any{"labels": []any{map[string]string{"a": "b"}}}}
 	for name, c := range map[string]struct {

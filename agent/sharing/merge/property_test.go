@@ -17,7 +17,7 @@ import (
 // rounds is how many contents a property is tried on.
 func rounds() int { return testscale.Of(250, 1000) }
 
-func sameStates(a, b States) bool { return same(a.Hub, b.Hub) && same(a.Spoke, b.Spoke) }
+func sameStates(a, b States) bool { return isEqual(a.Hub, b.Hub) && isEqual(a.Spoke, b.Spoke) }
 
 func equalBases(m map[string]any) States { return States{Hub: m, Spoke: m} }
 
@@ -49,7 +49,7 @@ func laws(t *testing.T, s *Schema, base, now States, winner Side) {
 	if err != nil || !sameStates(unsure.States, got.States) || !slices.Equal(unsure.Conflicts, got.Conflicts) {
 		t.Errorf("unsure of one base: %v, %v, not %v", unsure, err, got)
 	}
-	if pruned := s.Prune(got.Hub, got.Hub); !same(pruned, got.Hub) {
+	if pruned := s.Prune(got.Hub, got.Hub); !isEqual(pruned, got.Hub) {
 		t.Errorf("pruned %v of nothing: %v", got.Hub, pruned)
 	}
 }
@@ -58,20 +58,20 @@ func laws(t *testing.T, s *Schema, base, now States, winner Side) {
 func lawsOfEqualBases(t *testing.T, s *Schema, base map[string]any, now States, winner Side) {
 	t.Helper()
 	got := merged(t, s, equalBases(base), now, winner)
-	if !same(got.Hub, got.Spoke) {
+	if !isEqual(got.Hub, got.Spoke) {
 		t.Errorf("the sides differ: %v", got)
 	}
 	applied, err := s.Apply(base, now.Hub, base)
-	if err != nil || !same(applied, now.Hub) {
+	if err != nil || !isEqual(applied, now.Hub) {
 		t.Errorf("the hub's changes of its base: %v, %v, not %v", applied, err, now.Hub)
 	}
 	paths, err := s.Differences(now.Hub, now.Spoke)
-	if err != nil || (paths == nil) != same(now.Hub, now.Spoke) {
+	if err != nil || (paths == nil) != isEqual(now.Hub, now.Spoke) {
 		t.Errorf("differences %v, %v of %v", paths, err, now)
 	}
 }
 
-func TestTheLawsHoldOfContentsMadeByChance(t *testing.T) {
+func TestMergeLawsOfRandomContents(t *testing.T) {
 	s := testSchema(t)
 	for seed := range uint64(rounds()) {
 		m := newMaker(seed, seed%2 == 0)
@@ -96,7 +96,7 @@ func expected(base, hub, spoke string) string {
 	return hub
 }
 
-func TestAPathHasTheValueOfTheSideThatChangedIt(t *testing.T) {
+func TestMergedPathHasChangedValue(t *testing.T) {
 	s, disputed, free := testSchema(t), 0, 0
 	for seed := range uint64(rounds()) {
 		m := newMaker(seed, false)
@@ -139,7 +139,7 @@ func everyPath(found ...map[string]string) map[string]string {
 	return all
 }
 
-func TestEveryConflictIsOneOfBothSides(t *testing.T) {
+func TestConflictsWereChangedOnBothSides(t *testing.T) {
 	s := testSchema(t)
 	for seed := range uint64(rounds()) {
 		m := newMaker(seed, true)

@@ -15,7 +15,7 @@ import "sigs.k8s.io/structured-merge-diff/v6/schema"
 // Items of a list are looked for by key, or by position where that explains the
 // whole list: it is then as it was written but for dropped fields.
 func (s *Schema) Prune(wrote, got map[string]any) map[string]any {
-	if wrote == nil || same(wrote, got) {
+	if wrote == nil || isEqual(wrote, got) {
 		return wrote
 	}
 	return s.pruneMap(s.content().Map, wrote, got)
@@ -49,7 +49,7 @@ func (s *Schema) pruneList(of *schema.List, wrote, got []any) []any {
 	if of == nil || of.ElementRelationship != schema.Associative {
 		return s.pruneByPosition(of, wrote, got)
 	}
-	lists, ok := s.keyedBoth(of, []both[any]{{wrote, got}})
+	lists, ok := s.newKeyedLists(of, []sides[any]{{wrote, got}})
 	if !ok {
 		return s.pruneByPosition(of, wrote, got)
 	}
@@ -70,7 +70,7 @@ func (s *Schema) pruneByPosition(of *schema.List, wrote, got []any) []any {
 	for i, item := range wrote {
 		kept[i] = s.prune(s.item(of), item, got[i])
 	}
-	if !same(kept, got) {
+	if !isEqual(kept, got) {
 		return wrote
 	}
 	return kept

@@ -32,7 +32,7 @@ func NewSchema(openAPIV3 []byte) (*Schema, error) {
 	if err := json.Unmarshal(openAPIV3, object); err != nil {
 		return nil, fmt.Errorf("cannot read the schema: %w", err)
 	}
-	prepare(object)
+	normalize(object)
 	types, err := schemaconv.ToSchemaFromOpenAPI(map[string]*spec.Schema{root: object}, false)
 	if err != nil {
 		// The converter collects its messages from maps, so in any order.
@@ -43,9 +43,9 @@ func NewSchema(openAPIV3 []byte) (*Schema, error) {
 	return &Schema{types: types}, nil
 }
 
-// prepare makes the schema of an object that of its content: a definition can say
+// normalize makes the schema of an object that of its content: a definition can say
 // nothing of labels and annotations, and the object is never one atomic value.
-func prepare(object *spec.Schema) {
+func normalize(object *spec.Schema) {
 	if object.Properties == nil {
 		object.Properties = map[string]spec.Schema{}
 	}

@@ -10,11 +10,11 @@ import (
 	"strconv"
 )
 
-// both is one thing on both sides.
-type both[T any] struct{ hub, spoke T }
+// sides is one thing on both sides.
+type sides[T any] struct{ hub, spoke T }
 
 // of returns the thing on one side.
-func (b both[T]) of(side Side) T {
+func (b sides[T]) of(side Side) T {
 	if side == Hub {
 		return b.hub
 	}
@@ -42,19 +42,19 @@ func lookup(m any, key string) any {
 	return absent{}
 }
 
-// same tells whether two values are equal. Numbers go by their value.
-func same(a, b any) bool {
+// isEqual tells whether two values are equal. Numbers go by their value.
+func isEqual(a, b any) bool {
 	switch a := a.(type) {
 	case unknown:
 		return false
 	case map[string]any:
 		other, ok := b.(map[string]any)
-		return ok && sameMaps(a, other)
+		return ok && areMapsEqual(a, other)
 	case []any:
 		other, ok := b.([]any)
-		return ok && slices.EqualFunc(a, other, same)
+		return ok && slices.EqualFunc(a, other, isEqual)
 	case int64, float64:
-		return sameNumbers(a, b)
+		return areNumbersEqual(a, b)
 	case nil, bool, string, absent:
 		return a == b
 	default:
@@ -62,19 +62,19 @@ func same(a, b any) bool {
 	}
 }
 
-func sameMaps(a, b map[string]any) bool {
+func areMapsEqual(a, b map[string]any) bool {
 	if len(a) != len(b) {
 		return false
 	}
 	for key, value := range a {
-		if other, ok := b[key]; !ok || !same(value, other) {
+		if other, ok := b[key]; !ok || !isEqual(value, other) {
 			return false
 		}
 	}
 	return true
 }
 
-func sameNumbers(a, b any) bool {
+func areNumbersEqual(a, b any) bool {
 	i, exact := integer(a)
 	j, also := integer(b)
 	if exact && also {
@@ -118,8 +118,8 @@ func scalarKey(v any) (string, bool) {
 	}
 }
 
-// decoded returns [ErrNotJSON] unless the contents are such as JSON is decoded to.
-func decoded(contents ...map[string]any) error {
+// validateContents returns [ErrNotJSON] unless the contents are such as JSON is decoded to.
+func validateContents(contents ...map[string]any) error {
 	for _, content := range contents {
 		if !isJSON(content) {
 			return ErrNotJSON

@@ -12,19 +12,19 @@ import (
 type walker struct {
 	schema *Schema
 	winner Side
-	// written is the side whose write has an outcome that is not known, if there are two
+	// uncertain is the side whose write has an outcome that is not known, if there are two
 	// bases.
-	written   Side
+	uncertain Side
 	conflicts []string
 }
 
 // merge returns what a value becomes on both sides. The bases are what it may
 // have been when both were last in step: one, or more if the merge is unsure.
-func (w *walker) merge(atom schema.Atom, at fieldpath.Path, bases []both[any], now both[any]) both[any] {
-	if same(now.hub, now.spoke) {
+func (w *walker) merge(atom schema.Atom, at fieldpath.Path, bases []sides[any], now sides[any]) sides[any] {
+	if isEqual(now.hub, now.spoke) {
 		return now
 	}
-	if next, ok := forward(bases, now); ok {
+	if next, ok := mergeUndivided(bases, now); ok {
 		return next
 	}
 	if next, ok := w.mergeMaps(atom.Map, at, bases, now); ok {
@@ -36,36 +36,36 @@ func (w *walker) merge(atom schema.Atom, at fieldpath.Path, bases []both[any], n
 	return w.mergeWhole(at, bases, now)
 }
 
-// forward takes a value undivided where that gives what a merge of its parts
+// mergeUndivided takes a value undivided where that gives what a merge of its parts
 // would: nobody changed it, or one side did and there is nothing that the other
 // side's definition has dropped from it.
-func forward(bases []both[any], now both[any]) (next both[any], ok bool) {
+func mergeUndivided(bases []sides[any], now sides[any]) (next sides[any], ok bool) {
 	if len(bases) != 1 {
-		return both[any]{}, false
+		return sides[any]{}, false
 	}
 	base := bases[0]
-	hub, spoke := same(base.hub, now.hub), same(base.spoke, now.spoke)
+	hub, spoke := isEqual(base.hub, now.hub), isEqual(base.spoke, now.spoke)
 	switch {
 	case hub && spoke:
 		return now, true
-	case !hub && !spoke || !same(base.hub, base.spoke):
-		return both[any]{}, false
+	case !hub && !spoke || !isEqual(base.hub, base.spoke):
+		return sides[any]{}, false
 	case hub:
-		return both[any]{now.spoke, now.spoke}, true
+		return sides[any]{now.spoke, now.spoke}, true
 	default:
-		return both[any]{now.hub, now.hub}, true
+		return sides[any]{now.hub, now.hub}, true
 	}
 }
 
 // likely returns the bases that may hold for a value: the one of two whose value the
 // written side has, or all. Who set a value back to just what it was before the write is
 // not noticed.
-func (w *walker) likely(bases []both[any], now both[any]) []both[any] {
+func (w *walker) likely(bases []sides[any], now sides[any]) []sides[any] {
 	if len(bases) != 2 {
 		return bases
 	}
-	has := now.of(w.written)
-	first, second := same(bases[0].of(w.written), has), same(bases[1].of(w.written), has)
+	has := now.of(w.uncertain)
+	first, second := isEqual(bases[0].of(w.uncertain), has), isEqual(bases[1].of(w.uncertain), has)
 	switch {
 	case first && !second:
 		return bases[:1]
@@ -78,54 +78,54 @@ func (w *walker) likely(bases []both[any], now both[any]) []both[any] {
 
 // mergeWhole decides a value as one, and notes it as a conflict if both sides
 // changed it or if not every base gives the same.
-func (w *walker) mergeWhole(at fieldpath.Path, bases []both[any], now both[any]) both[any] {
+func (w *walker) mergeWhole(at fieldpath.Path, bases []sides[any], now sides[any]) sides[any] {
 	bases = w.likely(bases, now)
 	next, conflict := decide(bases[0], now)
 	for _, base := range bases[1:] {
 		other, also := decide(base, now)
-		conflict = conflict || also || !same(next.hub, other.hub) || !same(next.spoke, other.spoke)
+		conflict = conflict || also || !isEqual(next.hub, other.hub) || !isEqual(next.spoke, other.spoke)
 	}
 	if !conflict {
 		return next
 	}
 	w.conflicts = append(w.conflicts, at.String())
 	won := now.of(w.winner)
-	return both[any]{won, won}
+	return sides[any]{won, won}
 }
 
 // decide returns what becomes of a value that is not the same on both sides, or
 // that both changed it.
-func decide(base, now both[any]) (next both[any], conflict bool) {
-	hub, spoke := same(base.hub, now.hub), same(base.spoke, now.spoke)
+func decide(base, now sides[any]) (next sides[any], conflict bool) {
+	hub, spoke := isEqual(base.hub, now.hub), isEqual(base.spoke, now.spoke)
 	switch {
 	case hub && spoke:
 		return now, false
 	case hub:
-		return both[any]{now.spoke, now.spoke}, false
+		return sides[any]{now.spoke, now.spoke}, false
 	case spoke:
-		return both[any]{now.hub, now.hub}, false
+		return sides[any]{now.hub, now.hub}, false
 	default:
-		return both[any]{}, true
+		return sides[any]{}, true
 	}
 }
 
 // mergeMaps merges two maps key by key. It is not ok if the schema or a value
 // demands that they are decided as one.
-func (w *walker) mergeMaps(of *schema.Map, at fieldpath.Path, bases []both[any], now both[any]) (next both[any], ok bool) {
+func (w *walker) mergeMaps(of *schema.Map, at fieldpath.Path, bases []sides[any], now sides[any]) (next sides[any], ok bool) {
 	hub, ok := now.hub.(map[string]any)
 	spoke, also := now.spoke.(map[string]any)
 	if !ok || !also || of == nil || of.ElementRelationship == schema.Atomic {
-		return both[any]{}, false
+		return sides[any]{}, false
 	}
 	for _, base := range bases {
 		if !wasMap(base.hub) || !wasMap(base.spoke) {
-			return both[any]{}, false
+			return sides[any]{}, false
 		}
 	}
-	merged := both[map[string]any]{make(map[string]any, len(hub)), make(map[string]any, len(spoke))}
+	merged := sides[map[string]any]{make(map[string]any, len(hub)), make(map[string]any, len(spoke))}
 	merge := func(key string) {
 		value := w.merge(w.schema.field(of, key), append(at, fieldpath.FieldNameElement(key)), lookups(bases, key),
-			both[any]{lookup(hub, key), lookup(spoke, key)})
+			sides[any]{lookup(hub, key), lookup(spoke, key)})
 		put(merged.hub, key, value.hub)
 		put(merged.spoke, key, value.spoke)
 	}
@@ -137,7 +137,7 @@ func (w *walker) mergeMaps(of *schema.Map, at fieldpath.Path, bases []both[any],
 			merge(key)
 		}
 	}
-	return both[any]{merged.hub, merged.spoke}, true
+	return sides[any]{merged.hub, merged.spoke}, true
 }
 
 // wasMap tells whether a base is a map, or stands for one without keys.
@@ -150,10 +150,10 @@ func wasMap(base any) bool {
 	}
 }
 
-func lookups(bases []both[any], key string) []both[any] {
-	values := make([]both[any], len(bases))
+func lookups(bases []sides[any], key string) []sides[any] {
+	values := make([]sides[any], len(bases))
 	for i, base := range bases {
-		values[i] = both[any]{lookup(base.hub, key), lookup(base.spoke, key)}
+		values[i] = sides[any]{lookup(base.hub, key), lookup(base.spoke, key)}
 	}
 	return values
 }

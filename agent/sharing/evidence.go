@@ -15,70 +15,70 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// judge decides about objects that are absent on one side without proof, each time that
+// evaluateAbsent decides about objects that are absent on one side without proof, each time that
 // one of the sides was read anew: few count as deleted, many are held.
-func (s *share) judge() {
+func (s *share) evaluateAbsent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.acts() {
+	if !s.isReady() {
 		return
 	}
 	for _, side := range []merge.Side{merge.Hub, merge.Spoke} {
-		s.judgeSide(side)
+		s.evaluateSide(side)
 	}
-	if len(s.holds) == 0 && s.replaced && s.complete {
-		s.identify(identity{Hub: s.spec.HubUID, Spoke: s.engine.cfg.KubeSystemUID})
+	if len(s.holds) == 0 && s.replaced && s.hubListed {
+		s.storeIdentity(shareIdentity{Hub: s.spec.HubUID, Spoke: s.engine.cfg.KubeSystemUID})
 	}
-	s.changed()
+	s.requestReport()
 	for name := range s.objects {
-		s.engine.queue.Add(s.key(name))
+		s.engine.queue.Add(s.objectKey(name))
 	}
 }
 
-// weigh has an object judged that has become one to judge since the sides were read.
-func (s *share) weigh(name string, side merge.Side) {
+// evaluateOnce has an object judged that has become one to judge since the sides were read.
+func (s *share) evaluateOnce(name string, side merge.Side) {
 	s.mu.Lock()
 	o, ok := s.objects[name]
-	judged := !ok || o.sight(side).weighed || o.sight(side).awaits
+	judged := !ok || o.side(side).evaluated || o.side(side).awaitsList
 	s.mu.Unlock()
 	if !judged {
-		s.judge()
+		s.evaluateAbsent()
 	}
 }
 
-// judgeSide judges what one side lacks; s.mu is held.
-func (s *share) judgeSide(side merge.Side) {
-	absent, total := s.absent(side)
+// evaluateSide judges what one side lacks; s.mu is held.
+func (s *share) evaluateSide(side merge.Side) {
+	absent, total := s.listUnproven(side)
 	for _, name := range absent {
-		s.objects[name].sight(side).weighed = true
+		s.objects[name].side(side).evaluated = true
 	}
-	hold := s.hold(side, absent, total)
+	hold := s.newHold(side, absent, total)
 	if hold != nil {
 		s.holds[side] = hold
 		return
 	}
 	delete(s.holds, side)
-	if s.restored[side] && (side == merge.Spoke || s.complete) {
-		s.restored[side], s.settledHub = false, 0
+	if s.restored[side] && (side == merge.Spoke || s.hubListed) {
+		s.restored[side], s.syncedHubVersion = false, 0
 	}
 	for _, name := range absent {
-		s.objects[name].sight(side).absence = judged
+		s.objects[name].side(side).evidence = accepted
 	}
 }
 
-// absent are the objects that were in step and are absent on one side alone, without
+// listUnproven are the objects that were in step and are absent on one side alone, without
 // proof, and total is how many the other side has: what it lacks, too, could not go, and
 // would make the absent ones look few. s.mu is held.
-func (s *share) absent(side merge.Side) (names []string, total int) {
+func (s *share) listUnproven(side merge.Side) (names []string, total int) {
 	if (side == merge.Hub && !s.spec.ToSpoke) || (side == merge.Spoke && !s.spec.ToHub) {
 		return nil, 0 // it is made again
 	}
 	for name, o := range s.objects {
-		if !o.recorded || !o.sight(other(side)).present {
+		if !o.hasRecord || !o.side(otherSide(side)).present {
 			continue
 		}
 		total++
-		if here := o.sight(side); !here.present && here.absence != proven && !here.awaits {
+		if here := o.side(side); !here.present && here.evidence != observed && !here.awaitsList {
 			names = append(names, name)
 		}
 	}
@@ -86,15 +86,15 @@ func (s *share) absent(side merge.Side) (names []string, total int) {
 	return names, total
 }
 
-func (o *object) sight(side merge.Side) *sight {
+func (o *object) side(side merge.Side) *sideState {
 	if side == merge.Hub {
 		return &o.hub
 	}
 	return &o.spoke
 }
 
-// hold says why deletions wait; nil when they need not. The names are sorted.
-func (s *share) hold(side merge.Side, absent []string, total int) *wire.Hold {
+// newHold says why deletions wait; nil when they need not. The names are sorted.
+func (s *share) newHold(side merge.Side, absent []string, total int) *wire.Hold {
 	if len(absent) == 0 {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (s *share) hold(side merge.Side, absent []string, total int) *wire.Hold {
 		reason, why = syncv1alpha1.ReasonReplaced, "the hub or the cluster is another than before"
 	case s.restored[side]:
 		reason, why = syncv1alpha1.ReasonRestored, "it has been restored from a backup"
-	case len(absent)*tenth > total:
+	case len(absent)*holdDivisor > total:
 		reason, why = syncv1alpha1.ReasonUnproven, "that is more than a tenth"
 	default:
 		return nil

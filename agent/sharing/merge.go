@@ -19,35 +19,35 @@ import (
 // that was written is the old one with the changes of the other. What that side changed
 // itself is then still to be carried, by the next write.
 
-// combineBoth carries changes both ways, those of the hub first.
-func (q question) combineBoth(base merge.States, hub, spoke sharedobject.Content) (step, error) {
+// mergeBothWays carries changes both ways, those of the hub first.
+func (q mergeInput) mergeBothWays(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	r, err := q.schema.Merge(base, merge.States{Hub: hub, Spoke: spoke}, q.winner)
 	if err != nil {
 		return step{}, err
 	}
-	if !same(spoke, r.Spoke) {
+	if !isEqual(spoke, r.Spoke) {
 		moved, err := q.schema.Apply(base.Hub, hub, base.Spoke)
 		if err != nil {
 			return step{}, err
 		}
 		s := step{side: merge.Spoke, from: spoke, to: r.Spoke, next: merge.States{Hub: hub, Spoke: moved}, conflicts: r.Conflicts}
-		return q.request(s, base, q.spokeStatus), nil
+		return q.splitStatus(s, base, q.spokeStatus), nil
 	}
-	if !same(hub, r.Hub) {
+	if !isEqual(hub, r.Hub) {
 		moved, err := q.schema.Apply(base.Spoke, spoke, base.Hub)
 		if err != nil {
 			return step{}, err
 		}
 		s := step{side: merge.Hub, from: hub, to: r.Hub, next: merge.States{Hub: moved, Spoke: spoke}, conflicts: r.Conflicts}
-		return q.request(s, base, q.hubStatus), nil
+		return q.splitStatus(s, base, q.hubStatus), nil
 	}
-	return step{do: adopt, next: merge.States{Hub: hub, Spoke: spoke}, conflicts: r.Conflicts}, nil
+	return step{action: recordInSync, next: merge.States{Hub: hub, Spoke: spoke}, conflicts: r.Conflicts}, nil
 }
 
-// combineUnsure does the same when it is not known whether the last write was done. What
+// mergeUncertain does the same when it is not known whether the last write was done. What
 // both sides become is then the hub's content with a change of the spoke.
-func (q question) combineUnsure(base merge.States, hub, spoke sharedobject.Content) (step, error) {
-	r, err := q.schema.MergeUnsure(base, *q.unsure, merge.States{Hub: hub, Spoke: spoke}, q.written, q.winner)
+func (q mergeInput) mergeUncertain(base merge.States, hub, spoke sharedobject.Content) (step, error) {
+	r, err := q.schema.MergeUnsure(base, *q.uncertainBase, merge.States{Hub: hub, Spoke: spoke}, q.uncertainSide, q.winner)
 	if err != nil {
 		return step{}, err
 	}
@@ -60,23 +60,23 @@ func (q question) combineUnsure(base merge.States, hub, spoke sharedobject.Conte
 	rest := merge.States{Hub: left, Spoke: left}
 	var s step
 	switch {
-	case !same(spoke, r.Spoke):
-		s = q.request(step{side: merge.Spoke, from: spoke, to: r.Spoke, next: merge.States{Hub: hub, Spoke: hub}}, rest, q.spokeStatus)
-	case !same(hub, r.Hub):
-		s = q.request(step{side: merge.Hub, from: hub, to: r.Hub, next: merge.States{Hub: spoke, Spoke: spoke}}, rest, q.hubStatus)
+	case !isEqual(spoke, r.Spoke):
+		s = q.splitStatus(step{side: merge.Spoke, from: spoke, to: r.Spoke, next: merge.States{Hub: hub, Spoke: hub}}, rest, q.spokeStatus)
+	case !isEqual(hub, r.Hub):
+		s = q.splitStatus(step{side: merge.Hub, from: hub, to: r.Hub, next: merge.States{Hub: spoke, Spoke: spoke}}, rest, q.hubStatus)
 	default:
-		s = step{do: adopt, next: merge.States{Hub: hub, Spoke: spoke}}
+		s = step{action: recordInSync, next: merge.States{Hub: hub, Spoke: spoke}}
 	}
 	s.conflicts = r.Conflicts // all of them: to the next decision they are none
 	return s, nil
 }
 
-// repair makes one side what the other is. A status that is a subresource there belongs to
+// mergeOneWay makes one side what the other is. A status that is a subresource there belongs to
 // whoever serves the object on that side: only the source's own changes of it are carried.
-func (q question) repair(base merge.States, hub, spoke sharedobject.Content) (step, error) {
-	s := step{side: merge.Spoke, from: spoke, follows: true}
+func (q mergeInput) mergeOneWay(base merge.States, hub, spoke sharedobject.Content) (step, error) {
+	s := step{side: merge.Spoke, from: spoke, isOneWay: true}
 	before, after, onto, subresource := sharedobject.Content(base.Hub), hub, sharedobject.Content(base.Spoke), q.spokeStatus
-	if q.source() == merge.Spoke {
+	if q.sourceSide() == merge.Spoke {
 		s.side, s.from = merge.Hub, hub
 		before, after, onto, subresource = base.Spoke, spoke, base.Hub, q.hubStatus
 	}
@@ -91,17 +91,17 @@ func (q question) repair(base merge.States, hub, spoke sharedobject.Content) (st
 	if s.side == merge.Hub {
 		s.next = merge.States{Hub: to, Spoke: spoke}
 	}
-	if same(s.from, s.to) {
-		return step{do: adopt, next: s.next}, nil
+	if isEqual(s.from, s.to) {
+		return step{action: recordInSync, next: s.next}, nil
 	}
-	return q.request(s, base, subresource), nil
+	return q.splitStatus(s, base, subresource), nil
 }
 
-// request narrows a write to what one request can do. Where the status takes one of its
+// splitStatus narrows a write to what one request can do. Where the status takes one of its
 // own it goes first: programs that take turns write what they have done, and then hand
 // over. The bases of the rest stay as they are until that is written.
-func (q question) request(s step, base merge.States, subresource bool) step {
-	s.do, s.part = write, wire.PartObject
+func (q mergeInput) splitStatus(s step, base merge.States, subresource bool) step {
+	s.action, s.part = writeObject, wire.PartObject
 	if !subresource {
 		return s
 	}
@@ -118,17 +118,17 @@ func (q question) request(s step, base merge.States, subresource bool) step {
 	return s
 }
 
-// settle is what is in step after a write that left got.
-func (s step) settle(schema *merge.Schema, got sharedobject.Content) (merge.States, error) {
+// statesAfter is what is in step after a write that left got.
+func (s step) statesAfter(schema *merge.Schema, got sharedobject.Content) (merge.States, error) {
 	next := s.next
-	if same(s.to, got) {
+	if isEqual(s.to, got) {
 		return next, nil
 	}
 	of := &next.Hub
 	if s.side == merge.Spoke {
 		of = &next.Spoke
 	}
-	if s.follows {
+	if s.isOneWay {
 		*of = got
 		return next, nil
 	}
@@ -141,4 +141,4 @@ func (s step) settle(schema *merge.Schema, got sharedobject.Content) (merge.Stat
 	return next, nil
 }
 
-func same(a, b map[string]any) bool { return equality.Semantic.DeepEqual(a, b) }
+func isEqual(a, b map[string]any) bool { return equality.Semantic.DeepEqual(a, b) }

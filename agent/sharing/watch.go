@@ -17,58 +17,58 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// restart has the share follow the cluster as its spec says, from the beginning.
-func (s *share) restart(ctx context.Context) {
+// startWatches has the share follow the cluster as its spec says, from the beginning.
+func (s *share) startWatches(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stop != nil {
 		s.stop()
 		s.stop = nil
 	}
-	s.read, s.definition, s.problem, s.pass = false, nil, nil, nil
-	other := s.engine.claim(s)
+	s.spokeListed, s.definition, s.problem, s.listedNames = false, nil, nil, nil
+	other := s.engine.claimObjects(s)
 	if s.spec == nil || s.spec.Problem != nil {
 		return
 	}
 	if other != "" {
 		s.problem = clusterProblem(syncv1alpha1.ReasonOverlap, "SharedResource %q shares the same objects", other)
-		s.changed()
+		s.requestReport()
 		return
 	}
 	ctx, s.stop = context.WithCancel(ctx)
-	f := &followed{share: s, spec: s.spec, ctx: ctx}
-	s.engine.spawn(func() {
+	f := &clusterWatch{share: s, spec: s.spec, ctx: ctx}
+	s.engine.startGoroutine(func() {
 		only := fields.OneTermEqualSelector(metav1.ObjectNameField, definitionName(f.spec)).String()
 		feed := watcher.FeedOf(s.engine.cfg.Definitions.Resource(definitions()), func(o *metav1.ListOptions) { o.FieldSelector = only })
-		follower := &watcher.Follower{Feed: feed, Sink: &definitionSink{followed: f}, Log: s.engine.cfg.Logger}
+		follower := &watcher.Follower{Feed: feed, Sink: &definitionSink{clusterWatch: f}, Log: s.engine.cfg.Logger}
 		follower.Run(ctx)
-		f.endObjects()
+		f.stopObjects()
 	})
 }
 
-// followed is one life of what follows the cluster for a share. It belongs to the
+// clusterWatch is one life of what follows the cluster for a share. It belongs to the
 // goroutine of the definition's follower.
-type followed struct {
+type clusterWatch struct {
 	share *share
 	spec  *wire.Share
 	ctx   context.Context
-	// cancel ends the follower of the objects, and ended is closed when it has; nil when
+	// cancelObjects ends the follower of the objects, and ended is closed when it has; nil when
 	// none runs.
-	cancel context.CancelFunc
-	ended  chan struct{}
+	cancelObjects context.CancelFunc
+	objectsEnded  chan struct{}
 }
 
-// endObjects ends what follows the objects.
-func (f *followed) endObjects() {
-	if f.cancel != nil {
-		f.cancel()
-		<-f.ended
-		f.cancel = nil
+// stopObjects ends what follows the objects.
+func (f *clusterWatch) stopObjects() {
+	if f.cancelObjects != nil {
+		f.cancelObjects()
+		<-f.objectsEnded
+		f.cancelObjects = nil
 	}
 }
 
-// use has the objects followed while their definition can be used.
-func (f *followed) use(d *definition, problem *wire.ShareProblem) {
+// setDefinition has the objects followed while their definition can be used.
+func (f *clusterWatch) setDefinition(d *definition, problem *wire.ShareProblem) {
 	s := f.share
 	s.mu.Lock()
 	if f.ctx.Err() != nil { // another life has begun
@@ -84,45 +84,45 @@ func (f *followed) use(d *definition, problem *wire.ShareProblem) {
 	}
 	s.definition, s.problem = d, problem
 	if problem != nil {
-		s.read = false
-		s.disbelieve()
-		if f.cancel != nil {
-			f.cancel() // while the share is locked: nothing of it comes after the problem
+		s.spokeListed = false
+		s.resetDeletionEvidence()
+		if f.cancelObjects != nil {
+			f.cancelObjects() // while the share is locked: nothing of it comes after the problem
 		}
 	}
-	s.changed()
+	s.requestReport()
 	s.mu.Unlock()
-	f.endObjects()
+	f.stopObjects()
 	if problem == nil {
-		f.followObjects()
+		f.watchObjects()
 	}
 }
 
-func (f *followed) followObjects() {
+func (f *clusterWatch) watchObjects() {
 	ctx, cancel := context.WithCancel(f.ctx)
-	f.cancel, f.ended = cancel, make(chan struct{})
+	f.cancelObjects, f.objectsEnded = cancel, make(chan struct{})
 	objects := f.share.engine.cfg.Objects.Resource(resourceOf(f.spec)).Namespace(f.spec.SpokeNamespace)
-	sink := &objectSink{followed: f, ctx: ctx}
+	sink := &objectSink{clusterWatch: f, ctx: ctx}
 	feed := watcher.FeedOf(objects, nil)
 	follower := &watcher.Follower{
-		Feed: watcher.Feed{List: feed.List, Watch: sink.resuming(feed.Watch)}, Sink: sink, Log: f.share.engine.cfg.Logger,
+		Feed: watcher.Feed{List: feed.List, Watch: sink.detectResume(feed.Watch)}, Sink: sink, Log: f.share.engine.cfg.Logger,
 		Refusal: func(err error) bool {
 			return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 		},
 	}
-	ended := f.ended
+	ended := f.objectsEnded
 	run := func() {
 		defer close(ended)
 		follower.Run(ctx)
 	}
-	if !f.share.engine.spawn(run) {
+	if !f.share.engine.startGoroutine(run) {
 		close(ended)
 	}
 }
 
 // definitionSink is told of the one definition of a share.
 type definitionSink struct {
-	*followed
+	*clusterWatch
 	// found: a fresh read has seen it.
 	found bool
 }
@@ -133,7 +133,7 @@ func (d *definitionSink) Begin() { d.found = false }
 // End ends it.
 func (d *definitionSink) End(string) {
 	if !d.found {
-		d.use(nil, d.share.missing(d.ctx, d.spec))
+		d.setDefinition(nil, d.share.createMissingDefinition(d.ctx, d.spec))
 	}
 }
 
@@ -144,28 +144,28 @@ func (d *definitionSink) Event(obj metav1.Object, deleted bool) {
 		return
 	}
 	if deleted {
-		d.use(nil, d.share.missing(d.ctx, d.spec))
+		d.setDefinition(nil, d.share.createMissingDefinition(d.ctx, d.spec))
 		return
 	}
 	d.found = true
-	d.use(readDefinition(u, d.spec))
+	d.setDefinition(parseDefinition(u, d.spec))
 }
 
 // Refused says that definitions cannot be read.
 func (d *definitionSink) Refused(err error) {
-	d.use(nil, clusterProblem(syncv1alpha1.ReasonRightsMissing, "definitions cannot be read: %v", err))
+	d.setDefinition(nil, clusterProblem(syncv1alpha1.ReasonRightsMissing, "definitions cannot be read: %v", err))
 }
 
 // objectSink is told of the objects of a share.
 type objectSink struct {
-	*followed
+	*clusterWatch
 	ctx context.Context
 	// refused: the last request was.
 	refused bool
 }
 
-// resuming notices that objects are followed again, from where that ended.
-func (o *objectSink) resuming(begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+// detectResume notices that objects are followed again, from where that ended.
+func (o *objectSink) detectResume(begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	return func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 		w, err := begin(ctx, options)
 		if err == nil && o.refused && options.ResourceVersion != "" {
@@ -177,23 +177,23 @@ func (o *objectSink) resuming(begin func(context.Context, metav1.ListOptions) (w
 }
 
 // Begin begins a fresh read, of which nothing is known yet.
-func (o *objectSink) Begin() { o.share.begin(o.ctx) }
+func (o *objectSink) Begin() { o.share.beginList(o.ctx) }
 
 // End ends it.
 func (o *objectSink) End(version string) {
 	o.refused = false
-	if o.share.finish(o.ctx, version) {
+	if o.share.endList(o.ctx, version) {
 		return
 	}
 	// The cluster was restored from a backup: what is known is newer than what is there,
 	// so that all is read once more.
-	o.share.engine.start(o.share)
+	o.share.engine.startShare(o.share)
 }
 
 // Event takes an object as it is.
 func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		o.share.spokeHas(o.ctx, u, deleted)
+		o.share.observeSpokeObject(o.ctx, u, deleted)
 	}
 }
 
@@ -203,9 +203,9 @@ func (o *objectSink) Refused(err error) {
 	gr := resourceOf(o.spec).GroupResource().String()
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-		o.share.fail(o.ctx, clusterProblem(syncv1alpha1.ReasonRightsMissing,
+		o.share.setProblem(o.ctx, clusterProblem(syncv1alpha1.ReasonRightsMissing,
 			"%s in namespace %q cannot be read: shared.allow of the agent's chart does not name them, or the namespace does not exist", gr, o.spec.SpokeNamespace))
 	case apierrors.IsNotFound(err):
-		o.share.fail(o.ctx, clusterProblem(syncv1alpha1.ReasonDefinitionNotReady, "%s is not served", gr))
+		o.share.setProblem(o.ctx, clusterProblem(syncv1alpha1.ReasonDefinitionNotReady, "%s is not served", gr))
 	}
 }

@@ -12,50 +12,50 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// answer is what the hub has said to the writes of an object.
-type answer struct {
+// hubAnswer is what the hub has said to the writes of an object.
+type hubAnswer struct {
 	applied, refused int64
 	result           []byte
 	reason           string
 }
 
-func (e *Engine) putShare(r resource.Resource) {
+func (e *Engine) handleShare(r resource.Resource) {
 	spec, err := wire.DecodeShare(r.Body)
 	if err != nil {
 		e.cfg.Logger.Error(err, "share was refused", "share", r.Key)
 		return
 	}
-	s := e.share(r.Key)
-	if s.update(spec, r.UID, r.Generation) {
-		e.start(s)
+	s := e.getOrCreateShare(r.Key)
+	if s.setSpec(spec, r.UID, r.Generation) {
+		e.startShare(s)
 	}
-	s.judge()
+	s.evaluateAbsent()
 }
 
-// deleteShare ends a share: the objects stay where they are.
-func (e *Engine) deleteShare(name string) {
+// handleShareDeletion ends a share: the objects stay where they are.
+func (e *Engine) handleShareDeletion(name string) {
 	e.mu.Lock()
-	s, ok := e.byName[name]
-	delete(e.byName, name)
-	delete(e.unreported, s)
+	s, ok := e.sharesByName[name]
+	delete(e.sharesByName, name)
+	delete(e.sharesToReport, s)
 	e.mu.Unlock()
 	e.states.Delete(name)
 	if ok {
-		s.end()
-		e.retryOverlapping(s)
+		s.remove()
+		e.restartOverlapping(s)
 	}
 }
 
-// sharesSynced forgets what is remembered of shares that are no more.
-func (e *Engine) sharesSynced() {
+// deleteOrphanedRecords forgets what is remembered of shares that are no more.
+func (e *Engine) deleteOrphanedRecords() {
 	for _, key := range e.cfg.Records.Keys() {
-		if k, err := wire.ParseSharedKey(key); err != nil || e.find(k.Share) == nil {
+		if k, err := wire.ParseSharedKey(key); err != nil || e.getShare(k.Share) == nil {
 			e.cfg.Records.Delete(key)
 		}
 	}
 }
 
-func (e *Engine) putObject(r resource.Resource) {
+func (e *Engine) handleHubObject(r resource.Resource) {
 	key, err := wire.ParseSharedKey(r.Key)
 	if err != nil {
 		e.cfg.Logger.Error(err, "object of the hub was refused", "key", r.Key)
@@ -67,7 +67,7 @@ func (e *Engine) putObject(r resource.Resource) {
 			e.cfg.Logger.Error(err, "fence of the hub was refused", "key", r.Key)
 			return
 		}
-		e.share(key.Share).fence(fence, f)
+		e.getOrCreateShare(key.Share).setFence(fence, f)
 		return
 	}
 	o, err := wire.DecodeSharedObject(r.Body)
@@ -78,33 +78,33 @@ func (e *Engine) putObject(r resource.Resource) {
 		e.cfg.Logger.Error(err, "object of the hub was refused", "key", r.Key)
 		return
 	}
-	e.share(key.Share).hubHas(key.Name, r, o)
+	e.getOrCreateShare(key.Share).observeHubObject(key.Name, r, o)
 }
 
-func (e *Engine) deleteObject(key string) {
+func (e *Engine) handleHubObjectDeletion(key string) {
 	k, err := wire.ParseSharedKey(key)
 	if err != nil {
 		return
 	}
-	s := e.find(k.Share)
+	s := e.getShare(k.Share)
 	if s == nil {
 		return
 	}
 	if fence, ok := k.Fence(); ok {
-		s.dropFence(fence)
+		s.deleteFence(fence)
 		return
 	}
-	s.hubLacks(k.Name)
+	s.observeHubAbsence(k.Name)
 }
 
-// objectsSynced: what the hub has not said by now it does not have.
-func (e *Engine) objectsSynced() {
+// markSynced: what the hub has not said by now it does not have.
+func (e *Engine) markSynced() {
 	e.mu.Lock()
 	e.synced = true
-	all := slices.Collect(maps.Values(e.byName))
+	all := slices.Collect(maps.Values(e.sharesByName))
 	e.mu.Unlock()
 	for _, s := range all {
-		s.hubComplete()
+		s.markHubListed()
 	}
 }
 

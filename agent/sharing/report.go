@@ -18,21 +18,21 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// markDirty has the state of a share reported.
-func (e *Engine) markDirty(s *share) {
+// requestReport has the state of a share reported.
+func (e *Engine) requestReport(s *share) {
 	e.mu.Lock()
-	if e.byName[s.name] == s {
-		e.unreported[s] = struct{}{}
+	if e.sharesByName[s.name] == s {
+		e.sharesToReport[s] = struct{}{}
 	}
 	e.mu.Unlock()
 	select {
-	case e.dirty <- struct{}{}:
+	case e.reportNeeded <- struct{}{}:
 	default:
 	}
 }
 
-// report tells the hub how shares are, until ctx ends: at once, and then with a pause.
-func (e *Engine) report(ctx context.Context) {
+// runReporter tells the hub how shares are, until ctx ends: at once, and then with a pause.
+func (e *Engine) runReporter(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -44,26 +44,26 @@ func (e *Engine) report(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.dirty:
+		case <-e.reportNeeded:
 		}
 		e.mu.Lock()
-		all := e.unreported
-		e.unreported = map[*share]struct{}{}
+		all := e.sharesToReport
+		e.sharesToReport = map[*share]struct{}{}
 		e.mu.Unlock()
 		for s := range all {
-			e.publish(s)
+			e.publishState(s)
 		}
-		pause.Reset(statePause)
+		pause.Reset(reportInterval)
 	}
 }
 
-func (e *Engine) publish(s *share) {
+func (e *Engine) publishState(s *share) {
 	s.mu.Lock()
 	if s.spec == nil {
 		s.mu.Unlock()
 		return
 	}
-	state, uid := s.state(), s.uid
+	state, uid := s.buildState(), s.uid
 	s.mu.Unlock()
 	body, err := json.Marshal(state)
 	if err == nil {
@@ -74,15 +74,15 @@ func (e *Engine) publish(s *share) {
 	}
 }
 
-// state is what the hub is told; s.mu is held.
-func (s *share) state() wire.ShareState {
-	state := wire.ShareState{Generation: s.generation, Problem: s.problem, Decided: s.decided}
+// buildState is what the hub is told; s.mu is held.
+func (s *share) buildState() wire.ShareState {
+	state := wire.ShareState{Generation: s.generation, Problem: s.problem, Decided: s.decisions}
 	first := ""
 	for name, o := range s.objects {
-		if o.recorded && o.hub.present && o.spoke.present {
+		if o.hasRecord && o.hub.present && o.spoke.present {
 			state.Objects++
 		}
-		if len(o.differs) > 0 {
+		if len(o.differences) > 0 {
 			state.Conflicts++
 		}
 		if o.failure != "" && (first == "" || name < first) {
@@ -94,28 +94,28 @@ func (s *share) state() wire.ShareState {
 		state.Hold = s.holds[merge.Spoke]
 	}
 	state.QuotaReached = s.quotaReached()
-	if s.problem == nil && !s.read {
+	if s.problem == nil && !s.spokeListed {
 		state.Problem = clusterProblem(syncv1alpha1.ReasonPending, "objects are being read")
 	}
 	return state
 }
 
-// tellDecided tells both sides of a conflict that the winner has decided.
-func (s *share) tellDecided(name string, spec *wire.Share, conflicts []string, winner merge.Side, uid types.UID) {
+// reportDecision tells both sides of a conflict that the winner has decided.
+func (s *share) reportDecision(name string, spec *wire.Share, conflicts []string, winner merge.Side, uid types.UID) {
 	if len(conflicts) == 0 {
 		return
 	}
 	d := wire.NewDecided(s.engine.nextGeneration(), name, conflicts, wireSide(winner))
 	s.mu.Lock()
-	s.decided = append(s.decided[max(0, len(s.decided)+1-wire.MaxDecided):len(s.decided):len(s.decided)], d)
-	s.changed()
+	s.decisions = append(s.decisions[max(0, len(s.decisions)+1-wire.MaxDecided):len(s.decisions):len(s.decisions)], d)
+	s.requestReport()
 	s.mu.Unlock()
 	s.engine.cfg.Events.Event(&corev1.ObjectReference{
 		APIVersion: spec.Group + "/" + spec.Version, Kind: spec.Kind, Namespace: spec.SpokeNamespace, Name: name, UID: uid,
-	}, "ConflictDecided", decidedNote(d))
+	}, "ConflictDecided", decisionNote(d))
 }
 
-func decidedNote(d wire.Decided) string {
+func decisionNote(d wire.Decided) string {
 	winner := "hub"
 	if d.Winner == wire.SharedSpoke {
 		winner = "cluster"

@@ -18,40 +18,40 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// proof tells whether deletions in the cluster are somebody's, and not the end of the
+// terminationCheck tells whether deletions in the cluster are somebody's, and not the end of the
 // namespace or of the definition, which delete all objects one by one.
-type proof struct {
-	// busy has one element while somebody asks: those who wait have that answer too, or
+type terminationCheck struct {
+	// running has one element while somebody asks: those who wait have that answer too, or
 	// give up with their context.
-	busy chan struct{}
-	// asked is when what is known was asked for, problem the answer. They belong to whoever
+	running chan struct{}
+	// checkedAt is when what is known was asked for, problem the answer. They belong to whoever
 	// is busy.
-	asked   time.Time
-	problem *wire.ShareProblem
+	checkedAt time.Time
+	problem   *wire.ShareProblem
 }
 
 // check returns why a deletion that was seen at a time proves nothing; nil when it proves.
-func (p *proof) check(ctx context.Context, s *share, spec *wire.Share, seen time.Time) (*wire.ShareProblem, error) {
+func (p *terminationCheck) check(ctx context.Context, s *share, spec *wire.Share, seen time.Time) (*wire.ShareProblem, error) {
 	select {
-	case p.busy <- struct{}{}:
+	case p.running <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() { <-p.busy }()
-	if p.asked.After(seen) {
+	defer func() { <-p.running }()
+	if p.checkedAt.After(seen) {
 		return p.problem, nil
 	}
 	now := time.Now()
-	problem, err := s.engine.ending(ctx, spec)
+	problem, err := s.engine.checkTermination(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	p.asked, p.problem = now, problem
+	p.checkedAt, p.problem = now, problem
 	return problem, nil
 }
 
-// ending says which of namespace and definition is being deleted, or was.
-func (e *Engine) ending(ctx context.Context, spec *wire.Share) (*wire.ShareProblem, error) {
+// checkTermination says which of namespace and definition is being deleted, or was.
+func (e *Engine) checkTermination(ctx context.Context, spec *wire.Share) (*wire.ShareProblem, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	name := definitionName(spec)
@@ -77,10 +77,10 @@ func (e *Engine) ending(ctx context.Context, spec *wire.Share) (*wire.ShareProbl
 	case err != nil:
 		return nil, fmt.Errorf("namespace %s: %w", spec.SpokeNamespace, err)
 	}
-	return terminating(namespace), nil
+	return namespaceTermination(namespace), nil
 }
 
-func terminating(namespace *unstructured.Unstructured) *wire.ShareProblem {
+func namespaceTermination(namespace *unstructured.Unstructured) *wire.ShareProblem {
 	if namespace.GetDeletionTimestamp() == nil {
 		return nil
 	}
