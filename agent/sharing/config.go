@@ -15,23 +15,24 @@ import (
 )
 
 const (
-	// workers is how many objects are seen to at once.
+	// workers is how many objects are reconciled at once.
 	workers = 8
-	// maxWrites is how many writes may be asked of the hub at once.
+	// maxWrites is how many writes may wait for an answer of the hub at once.
 	maxWrites = 256
-	// firstRetry and longestRetry are between tries.
+	// firstRetry and longestRetry bound the pause between retries.
 	firstRetry   = 50 * time.Millisecond
 	longestRetry = 5 * time.Minute
-	// firstTerminationCheck and longestTerminationCheck are between two looks at what ends.
+	// firstTerminationCheck and longestTerminationCheck bound the pause between two checks
+	// whether the namespace or the definition is still being deleted.
 	firstTerminationCheck   = time.Second
 	longestTerminationCheck = 30 * time.Second
-	// reportInterval is between two reports of a share that changes without end.
+	// reportInterval is the shortest time between two reports of a share's state.
 	reportInterval = 500 * time.Millisecond
 	// requestTimeout is longer than an API server takes for a request by itself.
 	requestTimeout = 90 * time.Second
-	// holdDivisor: deletions that nothing proves are held if they are more than one of so many.
+	// holdDivisor: unproven deletions are held if they are more than one in so many objects.
 	holdDivisor = 10
-	// fieldManager owns what is written in the cluster.
+	// fieldManager is the field manager of writes in the cluster.
 	fieldManager = "spokelet"
 )
 
@@ -42,17 +43,17 @@ const StoreName = "shared"
 type Records interface {
 	Get(key string) ([]byte, bool)
 	Keys() []string
-	// Put keeps a value; durable is closed once that, or a later one, survives a crash.
+	// Put sets a value; durable is closed once that, or a later one, survives a crash.
 	Put(key string, value []byte, urgent bool) (durable <-chan struct{}, err error)
 	Delete(key string)
 }
 
-// Events tells the cluster's users of conflicts.
+// Events records events of conflicts in the cluster.
 type Events interface {
 	Event(regarding *corev1.ObjectReference, reason, note string)
 }
 
-// Config is what an engine is made of.
+// Config configures an Engine.
 type Config struct {
 	// Objects reaches the cluster as the account that shares objects. Required.
 	Objects dynamic.Interface
@@ -63,14 +64,14 @@ type Config struct {
 	// Events are required.
 	Events Events
 	// Quota bounds all objects of a resource in a namespace of the cluster, whatever the hub
-	// says: sharing creates none and makes none larger beyond it. Required.
+	// requests: beyond it no object is created or made larger. Required.
 	Quota wire.SharedSize
-	// KubeSystemUID names the cluster. Required.
+	// KubeSystemUID identifies the cluster. Required.
 	KubeSystemUID string
 	Logger        logr.Logger
 }
 
-// Validate says what is missing.
+// Validate returns an error if a required part is missing.
 func (c *Config) Validate() error {
 	if c.Objects == nil || c.Definitions == nil || c.Records == nil || c.Events == nil || c.KubeSystemUID == "" {
 		return errors.New("shared objects: a required part is missing")

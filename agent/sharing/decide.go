@@ -14,30 +14,30 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// deletionEvidence says how sure it is that an object was deleted which a side does not have.
+// deletionEvidence is how certain it is that an absent object was deleted.
 type deletionEvidence int
 
 const (
-	// unproven: it is merely not there.
+	// unproven: the object is absent, and nothing shows why.
 	unproven deletionEvidence = iota
-	// accepted: it is not there, and few are; or the deletions were confirmed.
+	// accepted: few objects are absent, or a user has confirmed their deletion.
 	accepted
-	// observed: its deletion was seen.
+	// observed: a watch has reported the deletion.
 	observed
 )
 
 // sideState is an object as one side has it.
 type sideState struct {
 	present bool
-	// evidence is of an object that is not present; weighed: it was judged, if perhaps held;
-	// awaits: more may be absent, and it is judged with that.
+	// evidence is of an object that is not present. evaluated: evaluateAbsent has decided, or
+	// held it. awaitsList: more may be absent, and are evaluated together with it.
 	evidence              deletionEvidence
 	evaluated, awaitsList bool
 	uid                   types.UID
-	// version names raw, the content; nil where the record has the same.
+	// version is the hash of raw, the content; raw is nil where the record has the same.
 	version string
 	raw     []byte
-	// size is that of the content, in bytes.
+	// size is the size of the content in bytes.
 	size int
 	// deleting: it is being deleted, and waits for its finalizers.
 	deleting bool
@@ -45,14 +45,14 @@ type sideState struct {
 	unselected bool
 }
 
-// loadContent has the sight have its content, which it left to the record.
+// loadContent takes the content from the record, if it was dropped.
 func (s *sideState) loadContent(r *record) {
 	if s.present && s.raw == nil {
 		s.raw = r.contentOf(s.version)
 	}
 }
 
-// dropRecordedContent leaves the content to the record, if that has the same: it is not kept twice.
+// dropRecordedContent drops a content that the record has, too.
 func (s *sideState) dropRecordedContent(r *record) {
 	if s.raw != nil && r.contentOf(s.version) != nil {
 		s.raw = nil
@@ -61,23 +61,23 @@ func (s *sideState) dropRecordedContent(r *record) {
 
 func (s *sideState) isLive() bool { return s.present && !s.deleting }
 
-// policy says how the two sides of an object are kept the same.
+// policy is how a share keeps both sides of its objects in sync.
 type policy struct {
 	toSpoke, toHub bool
 	winner         merge.Side
 	adoptAny       bool
 	// hubStatus and spokeStatus tell whether the status is a subresource there.
 	hubStatus, spokeStatus bool
-	// replaced: one of the two sides is another cluster than before, so that other UIDs
-	// do not mean that objects were deleted.
+	// replaced: the hub or the cluster is another than before, so that other UIDs do not mean
+	// that objects were deleted.
 	replaced bool
 	schema   *merge.Schema
 }
 
-// isBothWays tells whether changes of both sides travel.
+// isBothWays reports whether changes of both sides are applied to the other.
 func (p policy) isBothWays() bool { return p.toSpoke && p.toHub }
 
-// sourceSide is the side that is followed where one is.
+// sourceSide is the side whose changes are applied, where only one is.
 func (p policy) sourceSide() merge.Side {
 	if p.toSpoke {
 		return merge.Hub
@@ -91,17 +91,17 @@ type action int
 const (
 	// doNothing: there is nothing to do, or not now.
 	doNothing action = iota
-	// recordInSync records that both sides are in step.
+	// recordInSync records that both sides are in sync.
 	recordInSync
-	// deleteRecord drops the record.
+	// deleteRecord deletes the record.
 	deleteRecord
-	// writeObject makes one request for an object of Side.
+	// writeObject creates or patches the object of side, with one request.
 	writeObject
-	// deleteObject deletes the object of Side.
+	// deleteObject deletes the object of side.
 	deleteObject
-	// reportCollision: the sides differ, and nothing says how they came to be.
+	// reportCollision: the sides differ and were never in sync.
 	reportCollision
-	// holdDeletion: a deletion that nothing proves.
+	// holdDeletion: the deletion is unproven.
 	holdDeletion
 )
 
@@ -110,34 +110,34 @@ type step struct {
 	action action
 	side   merge.Side
 	part   wire.SharedPart
-	// from and to are the content of Side, before and after a write; from is nil in a
+	// from and to are the content of side, before and after a write; from is nil for a
 	// creation.
 	from, to sharedobject.Content
-	// next are the contents that are in step afterwards.
+	// next are the contents that are in sync afterwards.
 	next merge.States
-	// isOneWay: what Side makes of the write is taken as it is, since its changes do not
-	// travel.
+	// isOneWay: the result of the write is taken as it is, since changes of side are not
+	// applied to the other side.
 	isOneWay bool
-	// raw is to, encoded; of a write that is to be made.
+	// raw is to, encoded.
 	raw []byte
-	// conflicts names the fields that the winner decided; fields, in a collision, those
-	// that differ.
+	// conflicts are the fields that the winner decided; fields are those that differ in a
+	// collision.
 	conflicts, fields []string
 }
 
-// mergeInput is what a step is decided by.
+// mergeInput is what decides the next step.
 type mergeInput struct {
 	policy
-	// record is nil when both sides were never in step.
+	// record is nil when both sides were never in sync.
 	record *record
-	// uncertainBase is the base that holds instead if the write of the side written was done,
-	// whose outcome is not known; nil when all are.
+	// uncertainBase is the base if the last write of uncertainSide was done; nil when the
+	// outcomes of all writes are known.
 	uncertainBase *merge.States
 	uncertainSide merge.Side
 	hub, spoke    sideState
 }
 
-// decide is the next step. It is a function of the question alone.
+// decide returns the next step. It is a pure function.
 func (q mergeInput) decide() (step, error) {
 	switch {
 	case q.record != nil && (q.hub.unselected || q.spoke.unselected):
@@ -151,17 +151,16 @@ func (q mergeInput) decide() (step, error) {
 	}
 }
 
-// isOfReplacedObjects tells whether the record is of other objects, of the cluster that was there
-// before.
+// isOfReplacedObjects reports whether the record is of objects of a cluster that was replaced.
 func (q mergeInput) isOfReplacedObjects() bool {
 	return q.replaced && (q.hub.present && q.hub.uid != q.record.HubUID || q.spoke.present && q.spoke.uid != q.record.SpokeUID)
 }
 
-// decideFirst decides about an object that was never in step.
+// decideFirst decides about an object that was never in sync.
 func (q mergeInput) decideFirst() (step, error) {
 	switch {
 	case q.hub.unselected || q.spoke.unselected:
-		return step{}, nil // also where the hub says no more of it
+		return step{}, nil // the hub may have sent no more than that
 	case q.hub.isLive() && q.spoke.isLive():
 		return q.decideAdoption()
 	case q.hub.isLive() && !q.spoke.present && q.toSpoke:
@@ -173,7 +172,7 @@ func (q mergeInput) decideFirst() (step, error) {
 	}
 }
 
-// decideCreation creates on one side what the other has. Without its status, where that takes
+// decideCreation creates on one side what the other has, without the status where that takes
 // another request.
 func (q mergeInput) decideCreation(side merge.Side, of sideState, subresource bool) (step, error) {
 	to, err := sharedobject.Decode(of.raw)
@@ -189,7 +188,7 @@ func (q mergeInput) decideCreation(side merge.Side, of sideState, subresource bo
 	}, nil
 }
 
-// decideAdoption decides about an object that both sides had before.
+// decideAdoption decides about an object that both sides had before it was shared.
 func (q mergeInput) decideAdoption() (step, error) {
 	hub, spoke, err := q.decodeContents()
 	if err != nil {
@@ -209,8 +208,8 @@ func (q mergeInput) decideAdoption() (step, error) {
 	return step{action: reportCollision, fields: fields}, err
 }
 
-// areEquivalent tells whether two contents can be of one object: a status that one side has not
-// written yet is no difference.
+// areEquivalent reports whether two contents are equal but for a status that one side has not
+// written yet.
 func areEquivalent(hub, spoke sharedobject.Content) bool {
 	h, hasHub := hub.Status()
 	s, hasSpoke := spoke.Status()
@@ -230,7 +229,7 @@ func (q mergeInput) decodeContents() (hub, spoke sharedobject.Content, err error
 	return hub, spoke, nil
 }
 
-// side is that of a side.
+// side returns the state of a side.
 func (q mergeInput) side(side merge.Side) sideState {
 	if side == merge.Hub {
 		return q.hub
@@ -238,7 +237,7 @@ func (q mergeInput) side(side merge.Side) sideState {
 	return q.spoke
 }
 
-// isGone tells whether a side has the object of the record no more.
+// isGone reports whether a side no longer has the object of the record.
 func (q mergeInput) isGone(side merge.Side) bool {
 	uid := q.record.HubUID
 	if side == merge.Spoke {
@@ -248,7 +247,7 @@ func (q mergeInput) isGone(side merge.Side) bool {
 	return !s.present || s.deleting || s.uid != uid
 }
 
-// decideDeletion decides about an object that was in step, and is gone on one side at least.
+// decideDeletion decides about an object that was in sync, and is gone on one side at least.
 func (q mergeInput) decideDeletion() (step, error) {
 	hub, spoke := q.isGone(merge.Hub), q.isGone(merge.Spoke)
 	switch {
@@ -264,17 +263,17 @@ func (q mergeInput) decideDeletion() (step, error) {
 	}
 }
 
-// conflictDeletion is what a conflict is about when one side has deleted the object and
-// the other has changed it.
+// conflictDeletion is the field of a conflict where one side has deleted the object and the
+// other has changed it.
 const conflictDeletion = "deletion"
 
-// propagateDeletion decides what becomes of an object that side has no more: the deletion travels,
-// or it is undone where the other way travels.
+// propagateDeletion deletes an object on the other side if deletions of side are applied there,
+// or creates it again if the changes of the other side are.
 func (q mergeInput) propagateDeletion(side merge.Side, travels, undone bool) (step, error) {
 	s, other := q.side(side), otherSide(side)
 	switch {
 	case !travels && s.deleting:
-		return step{}, nil // it is made again once it is gone
+		return step{}, nil // it is created again once it is gone
 	case !travels:
 		return step{action: deleteRecord}, nil
 	case !s.present && s.evidence == unproven:
@@ -293,7 +292,7 @@ func (q mergeInput) propagateDeletion(side merge.Side, travels, undone bool) (st
 	return step{action: deleteRecord, conflicts: conflicts}, nil
 }
 
-// hasChanged tells whether a side has another content than the record.
+// hasChanged reports whether a side has another content than the record.
 func (q mergeInput) hasChanged(side merge.Side) bool {
 	raw := q.record.Base.Hub
 	if side == merge.Spoke && q.record.Base.Spoke != nil {
@@ -325,7 +324,7 @@ func (q mergeInput) decideMerge() (step, error) {
 	return q.mergeContents(base, hub, spoke)
 }
 
-// mergeContents decides what both sides become, given what they were.
+// mergeContents decides what both sides become, given their base.
 func (q mergeInput) mergeContents(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	switch {
 	case q.uncertainBase != nil && q.isBothWays():

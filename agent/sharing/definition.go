@@ -26,19 +26,19 @@ func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// definition is what the cluster's definition says of the version that is shared.
+// definition is the part of the cluster's CustomResourceDefinition that sharing uses.
 type definition struct {
 	schema *merge.Schema
-	// status: it is a subresource.
+	// status: the status is a subresource.
 	status bool
-	// raw is the schema, by which a change is noticed.
+	// raw is the schema as JSON; a change of it is a change of the definition.
 	raw string
 }
 
-// definitionName is that of the CustomResourceDefinition of a share.
+// definitionName returns the name of the CustomResourceDefinition of a share.
 func definitionName(spec *wire.Share) string { return spec.Resource + "." + spec.Group }
 
-// parseDefinition reads a definition, or says why it cannot be used.
+// parseDefinition parses a definition, or returns why it cannot be used.
 func parseDefinition(obj *unstructured.Unstructured, spec *wire.Share) (*definition, *wire.ShareProblem) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &crd); err != nil {
@@ -73,7 +73,7 @@ func newDefinition(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensio
 	return d, nil
 }
 
-// definitionProblem says why no version of a definition can be used.
+// definitionProblem returns why no version of a definition can be used; nil if one can.
 func definitionProblem(crd *apiextensionsv1.CustomResourceDefinition, spec *wire.Share) *wire.ShareProblem {
 	established := false
 	for _, c := range crd.Status.Conditions {
@@ -98,8 +98,8 @@ func clusterProblem(reason, format string, args ...any) *wire.ShareProblem {
 	return wire.NewShareProblem(reason, "cluster: "+fmt.Sprintf(format, args...))
 }
 
-// createMissingDefinition is the problem of a definition that is not there, which is brought if the share
-// has one.
+// createMissingDefinition creates the definition if the share has one, and returns the problem
+// that remains until it is established.
 func (s *share) createMissingDefinition(ctx context.Context, spec *wire.Share) *wire.ShareProblem {
 	name := definitionName(spec)
 	if len(spec.Definition) == 0 {
@@ -110,13 +110,13 @@ func (s *share) createMissingDefinition(ctx context.Context, spec *wire.Share) *
 		if apierrors.IsForbidden(err) {
 			reason = syncv1alpha1.ReasonRightsMissing
 		}
-		return clusterProblem(reason, "definition %s cannot be brought: %v", name, err)
+		return clusterProblem(reason, "definition %s cannot be created: %v", name, err)
 	}
 	return clusterProblem(syncv1alpha1.ReasonDefinitionNotReady, "definition %s was created", name)
 }
 
-// createDefinition creates a definition. By server-side apply, since a right to create can be one
-// for a name only so; whoever has created another meanwhile wins.
+// createDefinition creates a definition by server-side apply, since only so a right to create
+// can be limited to a name; a definition that somebody else has created meanwhile stays.
 func (e *Engine) createDefinition(ctx context.Context, name string, raw json.RawMessage) error {
 	obj := &unstructured.Unstructured{}
 	if err := obj.UnmarshalJSON(raw); err != nil {

@@ -25,26 +25,26 @@ type Engine struct {
 	writes *resource.Source
 	states *resource.Source
 	shares *resource.Mirror
-	// objects is made after shares, and both are told from one goroutine.
+	// objects comes after shares, and one goroutine calls both.
 	objects *resource.Mirror
 	queue   workqueue.TypedRateLimitingInterface[wire.SharedKey]
 	limiter ratelimit.Pacer[wire.SharedKey]
-	// reportNeeded is signalled when a state is to be reported.
+	// reportNeeded is signalled when sharesToReport is not empty.
 	reportNeeded chan struct{}
 
 	mu sync.Mutex
 	// All below are guarded by mu.
 	//
-	// ctx is that of Run; nil before. ended: nothing is started any more.
+	// runCtx is the context of Run; nil before. stopped: no goroutine is started any more.
 	runCtx       context.Context
 	stopped      bool
 	sharesByName map[string]*share
-	// synced: the hub has said all that it has, once.
+	// synced: the hub has sent all that it has, once.
 	synced bool
-	// generation is that of the last write.
+	// generation is the number of the last write or decision.
 	generation int64
-	// writeSlots are the objects whose write the hub has not answered; waiting those that wait
-	// for a place among them, in order.
+	// writeSlots are the objects whose write the hub has not answered; waitingForSlot those
+	// that wait for a slot, in order.
 	writeSlots     map[wire.SharedKey]struct{}
 	waitingForSlot []wire.SharedKey
 	// sharesToReport are the shares whose state may have changed.
@@ -66,7 +66,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e.shares = resource.NewMirror(wire.KindShare, resource.Receiver{Put: e.handleShare, Delete: e.handleShareDeletion, Synced: e.deleteOrphanedRecords})
 	e.objects = resource.NewMirror(wire.KindSharedObject, resource.Receiver{Put: e.handleHubObject, Delete: e.handleHubObjectDeletion, Synced: e.markSynced})
-	// What the process before has asked for is asked again, where that is still wanted.
+	// Writes of the process before are published again, where they are still needed.
 	e.writes.Complete()
 	e.states.Complete()
 	return e, nil
@@ -100,7 +100,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// processNextItem sees to one object; it returns false when there will be no more.
+// processNextItem reconciles one object; it returns false when the queue is shut down.
 func (e *Engine) processNextItem(ctx context.Context) bool {
 	key, shutdown := e.queue.Get()
 	if shutdown {
@@ -111,7 +111,7 @@ func (e *Engine) processNextItem(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		e.cfg.Logger.V(1).Info("object is tried again", "object", key.String(), "err", err.Error())
+		e.cfg.Logger.V(1).Info("Object will be retried", "object", key.String(), "err", err.Error())
 		e.queue.AddRateLimited(key)
 	case again > 0:
 		e.queue.AddAfter(key, again)
@@ -121,7 +121,7 @@ func (e *Engine) processNextItem(ctx context.Context) bool {
 	return true
 }
 
-// getOrCreateShare returns what is known of a share, made on first use.
+// getOrCreateShare returns the share of a name, created on first use.
 func (e *Engine) getOrCreateShare(name string) *share {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,7 +139,7 @@ func (e *Engine) getShare(name string) *share {
 	return e.sharesByName[name]
 }
 
-// setRunContext has shares started from now on, and returns those that are known already.
+// setRunContext has shares started from now on, and returns those that exist already.
 func (e *Engine) setRunContext(ctx context.Context) []*share {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,7 +147,7 @@ func (e *Engine) setRunContext(ctx context.Context) []*share {
 	return slices.Collect(maps.Values(e.sharesByName))
 }
 
-// startShare has a share follow the cluster, once the engine runs.
+// startShare has a share watch the cluster, once the engine runs.
 func (e *Engine) startShare(s *share) {
 	e.mu.Lock()
 	ctx := e.runCtx
@@ -157,15 +157,15 @@ func (e *Engine) startShare(s *share) {
 	}
 }
 
-// claim is what one share alone has of a cluster: who shares the same objects by another
-// one would have each count for itself, and decide about the same changes.
+// claim is the set of objects that only one share may have: two shares of the same objects
+// would both decide about the same changes, and each count them for its own quota.
 type claim struct {
 	resource  schema.GroupResource
 	namespace string
 }
 
-// claimObjects has a share have the objects that its spec names, and no others; it returns the
-// share that has them already, if there is one. s.mu is held.
+// claimObjects claims the objects of a share's spec in place of what it had; it returns the
+// name of the share that has claimed them already, if there is one. s.mu is held.
 func (e *Engine) claimObjects(s *share) (other string) {
 	var want claim
 	if s.spec != nil && s.spec.Problem == nil {
@@ -185,7 +185,7 @@ func (e *Engine) claimObjects(s *share) (other string) {
 	return other
 }
 
-// restartOverlapping starts the shares whose objects may be nobody else's by now.
+// restartOverlapping starts the shares that overlapped with another one, which may be gone.
 func (e *Engine) restartOverlapping(but *share) {
 	e.mu.Lock()
 	all := slices.Collect(maps.Values(e.sharesByName))
@@ -200,14 +200,14 @@ func (e *Engine) restartOverlapping(but *share) {
 	}
 }
 
-// getRunContext is that of Run.
+// getRunContext returns the context of Run.
 func (e *Engine) getRunContext() context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.runCtx
 }
 
-// startGoroutine runs something that Run waits for; false when it has ended.
+// startGoroutine starts a goroutine that Run waits for; false when Run has ended.
 func (e *Engine) startGoroutine(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -218,8 +218,8 @@ func (e *Engine) startGoroutine(f func()) bool {
 	return true
 }
 
-// acquireWriteSlot reports whether an object may ask something of the hub now; if not it is
-// looked at again when it may.
+// acquireWriteSlot reports whether an object may publish a write to the hub now; if not, it is
+// enqueued when a slot is free.
 func (e *Engine) acquireWriteSlot(key wire.SharedKey) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -231,7 +231,7 @@ func (e *Engine) acquireWriteSlot(key wire.SharedKey) bool {
 	return true
 }
 
-// releaseWriteSlot withdraws what an object has asked of the hub.
+// releaseWriteSlot withdraws an object's write to the hub, and enqueues the next that waits.
 func (e *Engine) releaseWriteSlot(key wire.SharedKey) {
 	e.writes.Delete(key.String())
 	e.mu.Lock()

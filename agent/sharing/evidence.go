@@ -15,8 +15,8 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// evaluateAbsent decides about objects that are absent on one side without proof, each time that
-// one of the sides was read anew: few count as deleted, many are held.
+// evaluateAbsent decides about objects that are absent on one side without proof of their
+// deletion, each time that a side was listed: few count as deleted, many are held.
 func (s *share) evaluateAbsent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *share) evaluateAbsent() {
 	}
 }
 
-// evaluateOnce has an object judged that has become one to judge since the sides were read.
+// evaluateOnce evaluates an absence that came up since the sides were listed.
 func (s *share) evaluateOnce(name string, side merge.Side) {
 	s.mu.Lock()
 	o, ok := s.objects[name]
@@ -46,7 +46,7 @@ func (s *share) evaluateOnce(name string, side merge.Side) {
 	}
 }
 
-// evaluateSide judges what one side lacks; s.mu is held.
+// evaluateSide accepts or holds the deletions that one side shows; s.mu is held.
 func (s *share) evaluateSide(side merge.Side) {
 	absent, total := s.listUnproven(side)
 	for _, name := range absent {
@@ -66,12 +66,12 @@ func (s *share) evaluateSide(side merge.Side) {
 	}
 }
 
-// listUnproven are the objects that were in step and are absent on one side alone, without
-// proof, and total is how many the other side has: what it lacks, too, could not go, and
-// would make the absent ones look few. s.mu is held.
+// listUnproven returns the objects that were in sync and are absent on one side alone, without
+// proof, and how many the other side has: objects that both sides lack would make the absent
+// ones look few. s.mu is held.
 func (s *share) listUnproven(side merge.Side) (names []string, total int) {
 	if (side == merge.Hub && !s.spec.ToSpoke) || (side == merge.Spoke && !s.spec.ToHub) {
-		return nil, 0 // it is made again
+		return nil, 0 // it is created again
 	}
 	for name, o := range s.objects {
 		if !o.hasRecord || !o.side(otherSide(side)).present {
@@ -93,7 +93,7 @@ func (o *object) side(side merge.Side) *sideState {
 	return &o.spoke
 }
 
-// newHold says why deletions wait; nil when they need not. The names are sorted.
+// newHold returns why deletions are held; nil when they are not. The names are sorted.
 func (s *share) newHold(side merge.Side, absent []string, total int) *wire.Hold {
 	if len(absent) == 0 {
 		return nil

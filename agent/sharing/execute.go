@@ -16,7 +16,7 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// execute takes a step.
+// execute executes a step. It returns when the object is to be reconciled again; 0 if not.
 func (t *reconciliation) execute(ctx context.Context, s step) (time.Duration, error) {
 	t.setDifferences(s.fields)
 	if s.action != writeObject {
@@ -35,7 +35,7 @@ func (t *reconciliation) execute(ctx context.Context, s step) (time.Duration, er
 			return time.Until(r.until), nil
 		}
 		if wait := t.engine.limiter.Wait(t.key); wait > 0 {
-			t.setFailure(fmt.Sprintf("object %q changes too often: it is written a few times a second, with what it is then", t.key.Name))
+			t.setFailure(fmt.Sprintf("object %q changes too often: writes are limited to a few a second", t.key.Name))
 			return wait, nil
 		}
 		return 0, t.executeRequest(ctx, s)
@@ -51,7 +51,7 @@ func (t *reconciliation) execute(ctx context.Context, s step) (time.Duration, er
 	}
 }
 
-// executeRequest makes the request of a step, to the cluster or of the hub.
+// executeRequest executes a write or a deletion, in the cluster or on the hub.
 func (t *reconciliation) executeRequest(ctx context.Context, s step) error {
 	if s.action == writeObject {
 		var err error
@@ -75,7 +75,7 @@ func (t *reconciliation) executeRequest(ctx context.Context, s step) error {
 	}
 }
 
-// writeSpoke makes a write in the cluster.
+// writeSpoke executes a write in the cluster.
 func (t *reconciliation) writeSpoke(ctx context.Context, s step) error {
 	if err := t.recordPendingWrite(ctx, s, t.object.spoke, 0); err != nil {
 		return err
@@ -90,8 +90,8 @@ func (t *reconciliation) writeSpoke(ctx context.Context, s step) error {
 	return t.recordSpokeWrite(ctx, s, got)
 }
 
-// deleteFromSpoke deletes an object in the cluster as it was last seen: finalizers are
-// honoured, and what has changed meanwhile is looked at again.
+// deleteFromSpoke deletes the known version of an object in the cluster; finalizers are
+// honoured. A later version is decided about again.
 func (t *reconciliation) deleteFromSpoke(ctx context.Context, s step) error {
 	if t.object.spoke.deleting {
 		return nil
@@ -120,8 +120,8 @@ func (t *reconciliation) deleteFromSpoke(ctx context.Context, s step) error {
 	return nil
 }
 
-// deleteFromHub asks the hub to delete an object, if its deletion in the cluster was
-// meant.
+// deleteFromHub requests the deletion of an object on the hub, unless its deletion in the
+// cluster came from the end of the namespace or the definition.
 func (t *reconciliation) deleteFromHub(ctx context.Context, s step) error {
 	if t.object.hub.deleting {
 		return nil
@@ -142,7 +142,7 @@ func (t *reconciliation) deleteFromHub(ctx context.Context, s step) error {
 	return t.publishWrite(s, t.engine.nextGeneration(), wire.SharedWrite{Part: wire.PartDeletion, Seen: t.object.hub.version})
 }
 
-// writeHub asks the hub for a write.
+// writeHub publishes a write to the hub.
 func (t *reconciliation) writeHub(ctx context.Context, s step) error {
 	if !t.engine.acquireWriteSlot(t.key) {
 		return nil
@@ -162,6 +162,6 @@ func (t *reconciliation) writeHub(ctx context.Context, s step) error {
 	if s.from != nil {
 		w.Seen = t.object.hub.version
 	}
-	s.raw = nil // the write has it
+	s.raw = nil // the write has the bytes
 	return t.publishWrite(s, generation, w)
 }

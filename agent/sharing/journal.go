@@ -13,7 +13,17 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// recordStep records that both sides are in step, as far as a step goes.
+// journal has the record of one object, and what else the engine remembers of it, as it was
+// at the begin of a reconciliation and as that changes it.
+type journal struct {
+	share  *share
+	key    wire.SharedKey
+	object object
+	// record is nil when both sides were never in sync.
+	record *record
+}
+
+// recordStep records the contents that are in sync after a step.
 func (t *reconciliation) recordStep(s step, next merge.States, hub, spoke sideState) error {
 	base, err := encodeStates(next)
 	if err != nil {
@@ -28,42 +38,43 @@ func (t *reconciliation) recordStep(s step, next merge.States, hub, spoke sideSt
 	return nil
 }
 
-// markInSync notes that both sides of the object are the same, as far as is known.
-func (t *reconciliation) markInSync() {
-	t.share.mu.Lock()
-	t.share.syncedHubVersion = max(t.share.syncedHubVersion, t.object.hubNumber)
-	t.share.mu.Unlock()
-	t.updateObject(func(o *object) { o.refusal = nil })
-	t.setFailure("")
+// markInSync clears the failure of an object whose sides are in sync.
+func (j *journal) markInSync() {
+	j.share.mu.Lock()
+	j.share.syncedHubVersion = max(j.share.syncedHubVersion, j.object.hubNumber)
+	j.share.mu.Unlock()
+	j.updateObject(func(o *object) { o.refusal = nil })
+	j.setFailure("")
 }
 
-// putRecord keeps a record; durable is closed once it survives a crash.
-func (t *reconciliation) putRecord(r *record, urgent bool) (durable <-chan struct{}, err error) {
+// putRecord stores a record; durable is closed once it survives a crash.
+func (j *journal) putRecord(r *record, urgent bool) (durable <-chan struct{}, err error) {
 	raw, err := r.encode()
 	if err != nil {
 		return nil, err
 	}
-	if durable, err = t.engine.cfg.Records.Put(t.key.String(), raw, urgent); err != nil {
-		t.setFailure(fmt.Sprintf("object %q: %v", t.key.Name, err))
+	if durable, err = j.share.engine.cfg.Records.Put(j.key.String(), raw, urgent); err != nil {
+		j.setFailure(fmt.Sprintf("object %q: %v", j.key.Name, err))
 		return nil, err
 	}
-	t.updateObject(func(o *object) {
+	j.updateObject(func(o *object) {
 		o.hasRecord = true
-		o.replaceRecord(t.record, r)
+		o.replaceRecord(j.record, r)
 	})
-	t.record = r
+	j.record = r
 	return durable, nil
 }
 
-// recordPendingWrite records a write before it is made, and returns when that survives a crash.
-func (t *reconciliation) recordPendingWrite(ctx context.Context, s step, prior sideState, generation int64) error {
+// recordPendingWrite records a write before its request, and returns when the record survives
+// a crash.
+func (j *journal) recordPendingWrite(ctx context.Context, s step, prior sideState, generation int64) error {
 	next, err := encodeStates(s.next)
 	if err != nil {
 		return err
 	}
-	r := record{HubUID: t.object.hub.uid, SpokeUID: t.object.spoke.uid, HubNumber: t.object.hubNumber, SpokeVersion: t.object.resourceVersion}
-	if t.record != nil {
-		r.Base, r.Uncertain = t.record.Base, t.record.Uncertain
+	r := record{HubUID: j.object.hub.uid, SpokeUID: j.object.spoke.uid, HubNumber: j.object.hubNumber, SpokeVersion: j.object.resourceVersion}
+	if j.record != nil {
+		r.Base, r.Uncertain = j.record.Base, j.record.Uncertain
 	}
 	r.Pending = &pendingWrite{Side: wireSide(s.side), Wrote: sharedobject.Version(s.raw), Generation: generation, Part: s.part, Next: next, Conflicts: s.conflicts}
 	if !bytes.Equal(s.raw, next.Hub) {
@@ -72,22 +83,22 @@ func (t *reconciliation) recordPendingWrite(ctx context.Context, s step, prior s
 	if prior.present {
 		r.Pending.Prior = prior.version
 	}
-	return t.putRecordDurably(ctx, &r)
+	return j.putRecordDurably(ctx, &r)
 }
 
-// recordPendingDeletion records a deletion that decides a conflict, as begin does a write.
-func (t *reconciliation) recordPendingDeletion(ctx context.Context, s step) error {
+// recordPendingDeletion does the same for a deletion that decides a conflict.
+func (j *journal) recordPendingDeletion(ctx context.Context, s step) error {
 	if len(s.conflicts) == 0 {
 		return nil
 	}
-	r := *t.record
+	r := *j.record
 	r.Pending = &pendingWrite{Side: wireSide(s.side), Part: wire.PartDeletion, Conflicts: s.conflicts}
-	return t.putRecordDurably(ctx, &r)
+	return j.putRecordDurably(ctx, &r)
 }
 
-// putRecordDurably returns when a record survives a crash.
-func (t *reconciliation) putRecordDurably(ctx context.Context, r *record) error {
-	durable, err := t.putRecord(r, true)
+// putRecordDurably stores a record and returns when it survives a crash.
+func (j *journal) putRecordDurably(ctx context.Context, r *record) error {
+	durable, err := j.putRecord(r, true)
 	if err != nil {
 		return err
 	}
@@ -99,26 +110,57 @@ func (t *reconciliation) putRecordDurably(ctx context.Context, r *record) error 
 	}
 }
 
-// clearPendingWrite records that a write was not done.
-func (t *reconciliation) clearPendingWrite() error {
-	r := *t.record
+// clearPendingWrite records that the pending write was not done.
+func (j *journal) clearPendingWrite() error {
+	r := *j.record
 	if r.Pending = nil; r.Base.Hub == nil {
-		t.deleteRecord()
+		j.deleteRecord()
 		return nil
 	}
-	_, err := t.putRecord(&r, false)
+	_, err := j.putRecord(&r, false)
 	return err
 }
 
-// deleteRecord forgets the record.
-func (t *reconciliation) deleteRecord() {
-	t.engine.cfg.Records.Delete(t.key.String())
-	t.updateObject(func(o *object) {
+// deleteRecord deletes the record.
+func (j *journal) deleteRecord() {
+	j.share.engine.cfg.Records.Delete(j.key.String())
+	j.updateObject(func(o *object) {
 		o.hasRecord = false
-		o.replaceRecord(t.record, nil)
+		o.replaceRecord(j.record, nil)
 	})
-	t.record = nil
-	t.share.mu.Lock()
-	t.share.deleteIfUnused(t.key.Name)
-	t.share.mu.Unlock()
+	j.record = nil
+	j.share.mu.Lock()
+	j.share.deleteIfUnused(j.key.Name)
+	j.share.mu.Unlock()
+}
+
+// updateObject changes the share's state of the object.
+func (j *journal) updateObject(f func(*object)) {
+	j.share.mu.Lock()
+	defer j.share.mu.Unlock()
+	if o, ok := j.share.objects[j.key.Name]; ok {
+		f(o)
+		j.share.requestReport()
+	}
+}
+
+// setFailure records why the sides are not in sync; empty if they are.
+func (j *journal) setFailure(text string) {
+	if j.object.failure == text {
+		return
+	}
+	j.object.failure = text
+	j.updateObject(func(o *object) { o.failure = text })
+}
+
+// setDifferences records the fields of a collision.
+func (j *journal) setDifferences(fields []string) {
+	if len(fields) == len(j.object.differences) && len(fields) == 0 {
+		return
+	}
+	j.updateObject(func(o *object) { o.differences = fields })
+	if len(fields) > 0 {
+		d := wire.NewDecided(0, j.key.Name, fields, wire.SharedHub)
+		j.setFailure(fmt.Sprintf("object %q exists on both sides and differs in %v: it is not shared", j.key.Name, d.Fields))
+	}
 }

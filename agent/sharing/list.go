@@ -12,9 +12,9 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// The calls of what follows the cluster have its context: what has ended says nothing.
+// The watches pass their context to these methods: calls of a watch that has ended do nothing.
 
-// beginList and finish enclose a fresh read of the cluster's objects.
+// beginList begins a list of the cluster's objects, which endList ends.
 func (s *share) beginList(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,7 +23,7 @@ func (s *share) beginList(ctx context.Context) {
 	}
 }
 
-// endList returns false if all has to be read again, since versions have gone back.
+// endList returns false if all must be listed again, since versions have gone back.
 func (s *share) endList(ctx context.Context, version string) bool {
 	if problem := s.recheckTermination(ctx); problem != nil {
 		s.suspend(s.engine.getRunContext(), problem)
@@ -61,7 +61,8 @@ func (s *share) endList(ctx context.Context, version string) bool {
 	return true
 }
 
-// recheckTermination asks whether what suspended the share is over.
+// recheckTermination returns what still ends the share's namespace or definition, if a check
+// has found that before.
 func (s *share) recheckTermination(ctx context.Context) *wire.ShareProblem {
 	s.mu.Lock()
 	suspended, spec := s.terminationChecks, s.spec
@@ -81,7 +82,7 @@ func (s *share) recheckTermination(ctx context.Context) *wire.ShareProblem {
 	return problem
 }
 
-// setProblem notes why the cluster shares nothing for now.
+// setProblem records why the cluster shares no objects for now.
 func (s *share) setProblem(ctx context.Context, problem *wire.ShareProblem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +93,8 @@ func (s *share) setProblem(ctx context.Context, problem *wire.ShareProblem) {
 	}
 }
 
-// resetDeletionEvidence has no deletion be proven that was seen in the cluster and has not travelled
-// yet: it may be of what ends now; s.mu is held.
+// resetDeletionEvidence makes deletions in the cluster unproven that are not on the hub yet:
+// they may come from the end of the namespace or the definition; s.mu is held.
 func (s *share) resetDeletionEvidence() {
 	for _, o := range s.objects {
 		if !o.spoke.present {
@@ -102,14 +103,14 @@ func (s *share) resetDeletionEvidence() {
 	}
 }
 
-// suspend notes that the cluster's deletions prove nothing, until that is over, for which
-// there is no event that the account may see.
+// suspend stops the share while its namespace or definition ends. No event tells the account
+// when that is over, so it is checked again after a pause.
 func (s *share) suspend(ctx context.Context, problem *wire.ShareProblem) {
 	s.mu.Lock()
 	if s.problem != nil && !s.spokeListed {
 		s.problem = problem
 		s.mu.Unlock()
-		return // it is looked at again already
+		return // the next check is scheduled already
 	}
 	s.problem, s.spokeListed = problem, false
 	s.terminationChecks++
@@ -126,7 +127,7 @@ func (s *share) suspend(ctx context.Context, problem *wire.ShareProblem) {
 	})
 }
 
-// resume notes that the cluster's objects are followed again and nothing was missed.
+// resume records that the cluster's objects are watched again and no event was missed.
 func (s *share) resume(ctx context.Context) {
 	s.mu.Lock()
 	if ctx.Err() == nil {

@@ -14,12 +14,11 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// A write carries what one side has to the other. Afterwards the two are in step as far as
-// that goes: the base of the side that was read is what it had, and the base of the side
-// that was written is the old one with the changes of the other. What that side changed
-// itself is then still to be carried, by the next write.
+// A write applies the changes of one side to the other. Afterwards the base of the side that
+// was read is what it had, and the base of the side that was written is the old one with
+// these changes. Its own changes are left for the next write.
 
-// mergeBothWays carries changes both ways, those of the hub first.
+// mergeBothWays applies changes both ways, those of the hub first.
 func (q mergeInput) mergeBothWays(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	r, err := q.schema.Merge(base, merge.States{Hub: hub, Spoke: spoke}, q.winner)
 	if err != nil {
@@ -44,15 +43,14 @@ func (q mergeInput) mergeBothWays(base merge.States, hub, spoke sharedobject.Con
 	return step{action: recordInSync, next: merge.States{Hub: hub, Spoke: spoke}, conflicts: r.Conflicts}, nil
 }
 
-// mergeUncertain does the same when it is not known whether the last write was done. What
-// both sides become is then the hub's content with a change of the spoke.
+// mergeUncertain does the same when it is not known whether the last write was done.
 func (q mergeInput) mergeUncertain(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	r, err := q.schema.MergeUnsure(base, *q.uncertainBase, merge.States{Hub: hub, Spoke: spoke}, q.uncertainSide, q.winner)
 	if err != nil {
 		return step{}, err
 	}
-	// Where one request does not do, the rest is decided again from what was not taken of
-	// both: every field of that has changed on one side.
+	// Where one request is not enough, the next step starts from a base in which every field
+	// that is left has changed on one side.
 	left, err := q.schema.Apply(r.Spoke, hub, spoke)
 	if err != nil {
 		return step{}, err
@@ -67,12 +65,12 @@ func (q mergeInput) mergeUncertain(base merge.States, hub, spoke sharedobject.Co
 	default:
 		s = step{action: recordInSync, next: merge.States{Hub: hub, Spoke: spoke}}
 	}
-	s.conflicts = r.Conflicts // all of them: to the next decision they are none
+	s.conflicts = r.Conflicts // all of them: the next decision does not see them
 	return s, nil
 }
 
-// mergeOneWay makes one side what the other is. A status that is a subresource there belongs to
-// whoever serves the object on that side: only the source's own changes of it are carried.
+// mergeOneWay makes one side equal to the source. A status that is a subresource there belongs
+// to the controller on that side: only changes of the source's status are applied.
 func (q mergeInput) mergeOneWay(base merge.States, hub, spoke sharedobject.Content) (step, error) {
 	s := step{side: merge.Spoke, from: spoke, isOneWay: true}
 	before, after, onto, subresource := sharedobject.Content(base.Hub), hub, sharedobject.Content(base.Spoke), q.spokeStatus
@@ -97,9 +95,9 @@ func (q mergeInput) mergeOneWay(base merge.States, hub, spoke sharedobject.Conte
 	return q.splitStatus(s, base, subresource), nil
 }
 
-// splitStatus narrows a write to what one request can do. Where the status takes one of its
-// own it goes first: programs that take turns write what they have done, and then hand
-// over. The bases of the rest stay as they are until that is written.
+// splitStatus limits a write to one request. A status that is a subresource is written first:
+// programs that take turns write the status before they hand over. The bases of the other
+// fields stay until these are written.
 func (q mergeInput) splitStatus(s step, base merge.States, subresource bool) step {
 	s.action, s.part = writeObject, wire.PartObject
 	if !subresource {
@@ -118,7 +116,7 @@ func (q mergeInput) splitStatus(s step, base merge.States, subresource bool) ste
 	return s
 }
 
-// statesAfter is what is in step after a write that left got.
+// statesAfter returns the contents that are in sync after a write with the result got.
 func (s step) statesAfter(schema *merge.Schema, got sharedobject.Content) (merge.States, error) {
 	next := s.next
 	if isEqual(s.to, got) {
@@ -132,7 +130,7 @@ func (s step) statesAfter(schema *merge.Schema, got sharedobject.Content) (merge
 		*of = got
 		return next, nil
 	}
-	// What the definition there drops is no change of that side; what it adds is one.
+	// Fields that the definition drops are no change of that side; fields that it adds are.
 	moved, err := schema.Apply(s.to, schema.Prune(s.to, got), *of)
 	if err != nil {
 		return next, err

@@ -23,7 +23,7 @@ import (
 // and that of the cluster's owner, for all objects of the resource in the namespace: a hub
 // may select others each time.
 
-// usage is what of an object counts: on each side as shared, and in the cluster in all.
+// usage is what an object counts for: on each side as shared, and for the cluster's owner.
 type usage struct {
 	hub, spoke, owner wire.SharedSize
 }
@@ -32,7 +32,7 @@ func (c usage) minus(d usage) usage {
 	return usage{hub: c.hub.Minus(d.hub), spoke: c.spoke.Minus(d.spoke), owner: c.owner.Minus(d.owner)}
 }
 
-// of is the part that is of a side.
+// of returns the shared size on a side.
 func (c usage) of(side merge.Side) wire.SharedSize {
 	if side == merge.Hub {
 		return c.hub
@@ -40,7 +40,7 @@ func (c usage) of(side merge.Side) wire.SharedSize {
 	return c.spoke
 }
 
-// usedSize are those of the object as far as it is there.
+// usedSize returns the size of an object on a side; zero if it is not there.
 func (s *sideState) usedSize() wire.SharedSize {
 	if !s.present {
 		return wire.SharedSize{}
@@ -48,14 +48,14 @@ func (s *sideState) usedSize() wire.SharedSize {
 	return wire.SharedSize{Objects: 1, Bytes: int64(s.size)}
 }
 
-// reservation is what a write that is under way makes of one side of an object.
+// reservation is the size that a pending write gives an object on one side.
 type reservation struct {
 	side merge.Side
 	size wire.SharedSize
 }
 
-// computeUsage is what of the object counts: what there is, or what a write makes of it where
-// that is more.
+// computeUsage returns the usage of an object: its size, or that of its reservation where
+// that is larger.
 func (o *object) computeUsage() usage {
 	hub, spoke := o.hub.usedSize(), o.spoke.usedSize()
 	if o.reservation.side == merge.Hub {
@@ -77,8 +77,8 @@ func maxSize(a, b wire.SharedSize) wire.SharedSize {
 	return wire.SharedSize{Objects: max(a.Objects, b.Objects), Bytes: max(a.Bytes, b.Bytes)}
 }
 
-// updateUsage counts an object anew, and has those looked at that wait if there is less now;
-// s.mu is held.
+// updateUsage updates the usage of an object, and requeues objects that wait for quota if it
+// shrank; s.mu is held.
 func (s *share) updateUsage(o *object) {
 	now := o.computeUsage()
 	if now == o.usage {
@@ -94,10 +94,10 @@ func (s *share) updateUsage(o *object) {
 	}
 }
 
-// notThere is the size of an object that is not there.
+// notThere is the size of an object that does not exist.
 const notThere = -1
 
-// sizeOf is that of an object of the cluster.
+// sizeOf returns the size of an object of the cluster.
 func sizeOf(obj *unstructured.Unstructured, deleted bool) int64 {
 	if deleted {
 		return notThere
@@ -109,8 +109,7 @@ func sizeOf(obj *unstructured.Unstructured, deleted bool) int64 {
 	return int64(len(raw))
 }
 
-// updateUnselected counts an object of the cluster that is none of s.objects, as it is not
-// selected; s.mu is held.
+// updateUnselected counts an object of the cluster that is not selected; s.mu is held.
 func (s *share) updateUnselected(name string, size int64) {
 	old, was := s.unselectedSizes[name]
 	if was {
@@ -126,20 +125,20 @@ func (s *share) updateUnselected(name string, size int64) {
 	}
 }
 
-// requeueWaiting has all be looked at that wait for room; s.mu is held.
+// requeueWaiting enqueues all objects that wait for quota; s.mu is held.
 func (s *share) requeueWaiting() {
 	for name := range s.shortages {
 		s.engine.queue.Add(s.objectKey(name))
 	}
 }
 
-// shortage is why there is no room on a side.
+// shortage is why an object waits for quota on a side.
 type shortage struct {
 	side, reason, limit string
 }
 
-// findShortage says why a side has no room to make an object of a size; the zero value, that
-// it has. s.mu is held.
+// findShortage returns which quota a side has reached for an object of a size; the zero value
+// for none. s.mu is held.
 func (s *share) findShortage(o *object, side merge.Side, wants wire.SharedSize) shortage {
 	has, where := o.hub.usedSize(), "hub"
 	if side == merge.Spoke {
@@ -159,8 +158,7 @@ func (s *share) findShortage(o *object, side merge.Side, wants wire.SharedSize) 
 	return shortage{}
 }
 
-// reserve tells whether there is room for a write of an object, and reserves it. What there
-// is no room for waits.
+// reserve reserves quota for a write of an object, or returns false and has the object wait.
 func (s *share) reserve(name string, side merge.Side, size int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +178,7 @@ func (s *share) reserve(name string, side merge.Side, size int) bool {
 	return short == shortage{}
 }
 
-// setShortage notes what an object waits for, or that it does not; s.mu is held.
+// setShortage records what an object waits for; the zero value for nothing; s.mu is held.
 func (s *share) setShortage(name string, short shortage) {
 	if s.shortages[name] == short {
 		return
@@ -191,7 +189,7 @@ func (s *share) setShortage(name string, short shortage) {
 	s.requestReport()
 }
 
-// release notes that no write of an object is under way, and that it does not wait.
+// release ends the reservation of an object, and its wait for quota.
 func (s *share) release(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +200,8 @@ func (s *share) release(name string) {
 	}
 }
 
-// quotaReached says what waits for the same as the first of all; nil for nothing. s.mu is
-// held.
+// quotaReached returns the shortage of the first object that waits, with all objects that wait
+// for the same; nil if none waits. s.mu is held.
 func (s *share) quotaReached() *wire.ShareProblem {
 	if len(s.shortages) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// hubAnswer is what the hub has said to the writes of an object.
+// hubAnswer is what became of an object's writes to the hub.
 type hubAnswer struct {
 	applied, refused int64
 	result           []byte
@@ -22,7 +22,7 @@ type hubAnswer struct {
 func (e *Engine) handleShare(r resource.Resource) {
 	spec, err := wire.DecodeShare(r.Body)
 	if err != nil {
-		e.cfg.Logger.Error(err, "share was refused", "share", r.Key)
+		e.cfg.Logger.Error(err, "Invalid share", "share", r.Key)
 		return
 	}
 	s := e.getOrCreateShare(r.Key)
@@ -32,7 +32,7 @@ func (e *Engine) handleShare(r resource.Resource) {
 	s.evaluateAbsent()
 }
 
-// handleShareDeletion ends a share: the objects stay where they are.
+// handleShareDeletion removes a share; its objects stay in the cluster.
 func (e *Engine) handleShareDeletion(name string) {
 	e.mu.Lock()
 	s, ok := e.sharesByName[name]
@@ -46,7 +46,7 @@ func (e *Engine) handleShareDeletion(name string) {
 	}
 }
 
-// deleteOrphanedRecords forgets what is remembered of shares that are no more.
+// deleteOrphanedRecords deletes the records of shares that no longer exist.
 func (e *Engine) deleteOrphanedRecords() {
 	for _, key := range e.cfg.Records.Keys() {
 		if k, err := wire.ParseSharedKey(key); err != nil || e.getShare(k.Share) == nil {
@@ -58,13 +58,13 @@ func (e *Engine) deleteOrphanedRecords() {
 func (e *Engine) handleHubObject(r resource.Resource) {
 	key, err := wire.ParseSharedKey(r.Key)
 	if err != nil {
-		e.cfg.Logger.Error(err, "object of the hub was refused", "key", r.Key)
+		e.cfg.Logger.Error(err, "Invalid object of the hub", "key", r.Key)
 		return
 	}
 	if fence, ok := key.Fence(); ok {
 		f, err := wire.DecodeFence(r.Body)
 		if err != nil {
-			e.cfg.Logger.Error(err, "fence of the hub was refused", "key", r.Key)
+			e.cfg.Logger.Error(err, "Invalid fence of the hub", "key", r.Key)
 			return
 		}
 		e.getOrCreateShare(key.Share).setFence(fence, f)
@@ -75,7 +75,7 @@ func (e *Engine) handleHubObject(r resource.Resource) {
 		_, err = sharedobject.Decode(o.Content)
 	}
 	if err != nil {
-		e.cfg.Logger.Error(err, "object of the hub was refused", "key", r.Key)
+		e.cfg.Logger.Error(err, "Invalid object of the hub", "key", r.Key)
 		return
 	}
 	e.getOrCreateShare(key.Share).observeHubObject(key.Name, r, o)
@@ -97,7 +97,7 @@ func (e *Engine) handleHubObjectDeletion(key string) {
 	s.observeHubAbsence(k.Name)
 }
 
-// markSynced: what the hub has not said by now it does not have.
+// markSynced records that the hub has sent all it has: it lacks every other object.
 func (e *Engine) markSynced() {
 	e.mu.Lock()
 	e.synced = true

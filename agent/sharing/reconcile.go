@@ -6,25 +6,24 @@ package sharing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// reconciliation is one look at one object: what was known of it then.
+// reconciliation takes the next step for one object, in three phases: it resolves the write
+// that is pending, decides, and executes what was decided.
 type reconciliation struct {
+	journal
+	policy
+
 	engine *Engine
-	share  *share
-	key    wire.SharedKey
 	spec   *wire.Share
-	object object
-	mergeInput
 }
 
-// reconcile takes the next step for an object, if there is one. It comes again after the time
-// that it returns.
+// reconcile takes the next step for an object, if there is one. It is called again after the
+// returned duration, if that is not 0.
 func (e *Engine) reconcile(ctx context.Context, key wire.SharedKey) (again time.Duration, err error) {
 	s := e.getShare(key.Share)
 	if s == nil {
@@ -49,7 +48,7 @@ func (e *Engine) reconcile(ctx context.Context, key wire.SharedKey) (again time.
 	return t.execute(ctx, next)
 }
 
-// newReconciliation gathers what is known of an object; nil when nothing can be done for it now.
+// newReconciliation copies what is known of an object; nil when nothing can be done for it now.
 func (s *share) newReconciliation(name string) (*reconciliation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,28 +61,29 @@ func (s *share) newReconciliation(name string) (*reconciliation, error) {
 		return nil, err
 	}
 	spec := s.spec
-	t := &reconciliation{engine: s.engine, share: s, key: s.objectKey(name), spec: spec, object: *o}
-	t.object.hub.loadContent(r)
-	t.object.spoke.loadContent(r)
-	t.mergeInput = mergeInput{
+	t := &reconciliation{
+		journal: journal{share: s, key: s.objectKey(name), object: *o, record: r}, engine: s.engine, spec: spec,
 		policy: policy{
 			toSpoke: spec.ToSpoke, toHub: spec.ToHub, winner: sideOf(spec.Winner), adoptAny: spec.AdoptAny,
 			hubStatus: spec.StatusSubresource, spokeStatus: s.definition.status, replaced: s.replaced, schema: s.definition.schema,
 		},
-		record: r, hub: t.object.hub, spoke: t.object.spoke,
 	}
-	return t, t.applyUncertainty()
+	t.object.hub.loadContent(r)
+	t.object.spoke.loadContent(r)
+	return t, nil
 }
 
-// applyUncertainty has the next step reckon with what the record doubts.
-func (t *reconciliation) applyUncertainty() error {
-	if t.record == nil || t.record.Uncertain == nil {
-		t.uncertainBase = nil
-		return nil
+// decide returns the next step, from the record and both sides as they are now.
+func (t *reconciliation) decide() (step, error) {
+	in := mergeInput{policy: t.policy, record: t.record, hub: t.object.hub, spoke: t.object.spoke}
+	if t.record != nil && t.record.Uncertain != nil {
+		base, err := t.record.Uncertain.Next.decode()
+		if err != nil {
+			return step{}, err
+		}
+		in.uncertainBase, in.uncertainSide = &base, sideOf(t.record.Uncertain.Side)
 	}
-	base, err := t.record.Uncertain.Next.decode()
-	t.uncertainBase, t.uncertainSide = &base, sideOf(t.record.Uncertain.Side)
-	return err
+	return in.decide()
 }
 
 func sideOf(side wire.SharedSide) merge.Side {
@@ -100,26 +100,7 @@ func wireSide(side merge.Side) wire.SharedSide {
 	return wire.SharedSpoke
 }
 
-// updateObject changes what is known of the object.
-func (t *reconciliation) updateObject(f func(*object)) {
-	t.share.mu.Lock()
-	defer t.share.mu.Unlock()
-	if o, ok := t.share.objects[t.key.Name]; ok {
-		f(o)
-		t.share.requestReport()
-	}
-}
-
-// setFailure notes why the sides are not the same; an empty text, that they are.
-func (t *reconciliation) setFailure(text string) {
-	if t.object.failure == text {
-		return
-	}
-	t.object.failure = text
-	t.updateObject(func(o *object) { o.failure = text })
-}
-
-// backOff notes that a write was refused, and when it is tried again.
+// backOff records that a write was refused, and when it is retried.
 func (t *reconciliation) backOff(text string) {
 	t.setFailure(text)
 	next := &refusal{hub: t.object.hub.version, spoke: t.object.spoke.version, pause: firstRetry}
@@ -132,20 +113,8 @@ func (t *reconciliation) backOff(text string) {
 	t.engine.queue.AddAfter(t.key, next.pause)
 }
 
-// matches tells whether both sides are what they were then.
+// matches reports whether both sides have the versions of the refused write.
 func (r *refusal) matches(o object) bool { return r.hub == o.hub.version && r.spoke == o.spoke.version }
 
-// setDifferences notes the fields of a collision.
-func (t *reconciliation) setDifferences(fields []string) {
-	if len(fields) == len(t.object.differences) && len(fields) == 0 {
-		return
-	}
-	t.updateObject(func(o *object) { o.differences = fields })
-	if len(fields) > 0 {
-		d := wire.NewDecided(0, t.key.Name, fields, wire.SharedHub)
-		t.setFailure(fmt.Sprintf("object %q exists on both sides and differs in %v: it is not shared", t.key.Name, d.Fields))
-	}
-}
-
-// errOutdated: what is known of an object is older than what is there.
+// errOutdated is returned where the cluster has a later version of an object.
 var errOutdated = errors.New("object has changed meanwhile")

@@ -15,13 +15,13 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// record is what the agent remembers of an object that both sides have: the content that
-// each had when they were last in step, and the write that was begun since.
+// record is the durable state of an object: the content of each side when both were last in
+// sync, and the write that was begun since.
 type record struct {
 	HubUID   types.UID `json:"hubUID,omitempty"`
 	SpokeUID types.UID `json:"spokeUID,omitempty"`
 	// HubNumber is the number of the hub's version then, and SpokeVersion the spoke's
-	// resourceVersion: those of a side that was restored from a backup are lower.
+	// resourceVersion: a side that was restored from a backup has lower ones.
 	HubNumber    int64           `json:"hubNumber,omitempty"`
 	SpokeVersion string          `json:"spokeVersion,omitempty"`
 	Base         encodedStates   `json:"base,omitzero"`
@@ -29,22 +29,22 @@ type record struct {
 	Pending      *pendingWrite   `json:"pending,omitempty"`
 }
 
-// pendingWrite is a write that was begun, and is recorded before it is made. Of deletions only
-// those are recorded that decide a conflict.
+// pendingWrite is recorded before its request is made. Of deletions only those are recorded
+// that decide a conflict.
 type pendingWrite struct {
 	Side wire.SharedSide `json:"side"`
-	// Prior and Wrote name the content of the side before the write, and the one that was
-	// asked for; Prior is empty for a creation.
+	// Prior and Wrote are the hashes of the side's content before the write and after it;
+	// Prior is empty for a creation.
 	Prior string `json:"prior,omitempty"`
 	Wrote string `json:"wrote,omitempty"`
-	// Generation is that of the write of the hub, Part what it writes, and To the content
-	// that it asks for, where that is not Next.Hub: the same is asked for after a restart.
+	// Generation is the number of a write to the hub, Part what it writes, and To the
+	// requested content where that is not Next.Hub: it is published again after a restart.
 	Generation int64           `json:"generation,omitempty"`
 	Part       wire.SharedPart `json:"part,omitempty"`
 	To         json.RawMessage `json:"to,omitempty"`
-	// Conflicts are the fields that are decided by it.
+	// Conflicts are the fields that the write decides.
 	Conflicts []string `json:"conflicts,omitempty"`
-	// Next is Base once it is done; nothing of a deletion.
+	// Next is the Base once the write is done; empty for a deletion.
 	Next encodedStates `json:"next,omitzero"`
 }
 
@@ -55,7 +55,7 @@ type uncertainWrite struct {
 	Next encodedStates   `json:"next"`
 }
 
-// requestedContent is what a write of the hub asks for.
+// requestedContent returns the content that a write to the hub requests.
 func (p *pendingWrite) requestedContent() json.RawMessage {
 	if p.To != nil {
 		return p.To
@@ -63,8 +63,8 @@ func (p *pendingWrite) requestedContent() json.RawMessage {
 	return p.Next.Hub
 }
 
-// contentOf is the one of a version that a side had when both were last in step; nil if
-// that was another.
+// contentOf returns the content with the hash version that a side had when both were last in
+// sync; nil if it had another.
 func (r *record) contentOf(version string) json.RawMessage {
 	if r == nil {
 		return nil
@@ -77,8 +77,7 @@ func (r *record) contentOf(version string) json.RawMessage {
 	return nil
 }
 
-// encodedStates are contents of both sides, as JSON. That of the spoke is left out where it is
-// the hub's.
+// encodedStates are the contents of both sides as JSON. Spoke is empty where it equals Hub.
 type encodedStates struct {
 	Hub   json.RawMessage `json:"hub,omitempty"`
 	Spoke json.RawMessage `json:"spoke,omitempty"`
@@ -100,7 +99,7 @@ func encodeStates(s merge.States) (encodedStates, error) {
 	return encodedStates{Hub: hub, Spoke: spoke}, nil
 }
 
-// decode is the inverse of encodeStates; nothing is known without the hub's.
+// decode is the inverse of encodeStates; without Hub both contents are unknown.
 func (s encodedStates) decode() (merge.States, error) {
 	if s.Hub == nil {
 		return merge.States{}, nil
@@ -132,7 +131,7 @@ func (r *record) encode() ([]byte, error) {
 	return raw, nil
 }
 
-// shareIdentity is what is remembered of a share as a whole: between which clusters it is.
+// shareIdentity is the durable state of a share as a whole: its hub and its cluster.
 type shareIdentity struct {
 	Hub   string `json:"hub"`
 	Spoke string `json:"spoke"`

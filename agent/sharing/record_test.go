@@ -7,12 +7,16 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/spokelet/spokelet/agent/sharing/merge"
 	"github.com/spokelet/spokelet/internal/secretstore"
@@ -110,10 +114,26 @@ func (r *rig) stored(secrets *fake.Clientset) (stop func()) {
 	}
 }
 
+// withVersions gives the Secrets of a fake resourceVersions, as an API server does.
+func withVersions(secrets *fake.Clientset) {
+	version := 0
+	secrets.PrependReactor("*", "secrets", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
+		// An update is a create action, too.
+		if a, ok := a.(clienttesting.CreateAction); ok {
+			version++
+			if secret, ok := a.GetObject().(*corev1.Secret); ok {
+				secret.ResourceVersion = strconv.Itoa(version)
+			}
+		}
+		return false, nil, nil
+	})
+}
+
 func TestRecordsSurviveRestartInSecretStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{share: defaultShare()})
 		secrets := fake.NewSimpleClientset()
+		withVersions(secrets)
 		r.make(r.hub, "o", spec("a", "1", "b", "1"))
 		stop := r.stored(secrets)
 		settle()

@@ -31,7 +31,7 @@ func (e *Engine) requestReport(s *share) {
 	}
 }
 
-// runReporter tells the hub how shares are, until ctx ends: at once, and then with a pause.
+// runReporter publishes the states of shares until ctx ends: at once, and then with a pause.
 func (e *Engine) runReporter(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -74,7 +74,7 @@ func (e *Engine) publishState(s *share) {
 	}
 }
 
-// buildState is what the hub is told; s.mu is held.
+// buildState returns the state that the hub gets; s.mu is held.
 func (s *share) buildState() wire.ShareState {
 	state := wire.ShareState{Generation: s.generation, Problem: s.problem, Decided: s.decisions}
 	first := ""
@@ -100,7 +100,7 @@ func (s *share) buildState() wire.ShareState {
 	return state
 }
 
-// reportDecision tells both sides of a conflict that the winner has decided.
+// reportDecision reports a conflict that the winner has decided: to the hub and as an Event.
 func (s *share) reportDecision(name string, spec *wire.Share, conflicts []string, winner merge.Side, uid types.UID) {
 	if len(conflicts) == 0 {
 		return

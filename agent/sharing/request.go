@@ -21,12 +21,12 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// client are those of the share in the cluster.
+// client returns the client of the share's objects in the cluster.
 func (t *reconciliation) client() dynamic.ResourceInterface {
 	return t.engine.cfg.Objects.Resource(resourceOf(t.spec)).Namespace(t.spec.SpokeNamespace)
 }
 
-// recordSpokeWrite notes what a write in the cluster has left.
+// recordSpokeWrite records the result of a write in the cluster.
 func (t *reconciliation) recordSpokeWrite(ctx context.Context, s step, got *unstructured.Unstructured) error {
 	t.share.observeSpokeObject(ctx, got, false)
 	left := sharedobject.Of(got)
@@ -41,7 +41,7 @@ func (t *reconciliation) recordSpokeWrite(ctx context.Context, s step, got *unst
 	return t.recordStep(s, next, t.object.hub, spoke)
 }
 
-// sendSpokeWrite makes the request of a write in the cluster.
+// sendSpokeWrite sends the request of a write in the cluster.
 func (t *reconciliation) sendSpokeWrite(ctx context.Context, s step) (*unstructured.Unstructured, error) {
 	if s.from == nil {
 		obj := s.to.Object(t.spec.Group+"/"+t.spec.Version, t.spec.Kind, t.spec.SpokeNamespace, t.key.Name)
@@ -56,14 +56,14 @@ func (t *reconciliation) sendSpokeWrite(ctx context.Context, s step) (*unstructu
 	if err != nil {
 		return nil, fmt.Errorf("encode patch: %w", err)
 	}
-	if raw == nil { // it differs in nothing that is stored
+	if raw == nil { // no stored field differs
 		return t.client().Get(ctx, t.key.Name, metav1.GetOptions{})
 	}
 	return t.client().Patch(ctx, t.key.Name, types.JSONPatchType, raw, metav1.PatchOptions{FieldManager: fieldManager}, subresources...)
 }
 
-// handleSpokeError notes that a write in the cluster failed. What may have been done is looked up
-// before anything else.
+// handleSpokeError handles an error of a write in the cluster. If the write may have been
+// done, the object is read before the next step.
 func (t *reconciliation) handleSpokeError(s step, err error) error {
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -79,7 +79,7 @@ func (t *reconciliation) handleSpokeError(s step, err error) error {
 	return t.clearPendingWrite()
 }
 
-// isUncertain tells errors after which a request may have been done.
+// isUncertain reports whether a request may have been done in spite of its error.
 func isUncertain(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -89,7 +89,7 @@ func isUncertain(err error) bool {
 	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || code >= http.StatusInternalServerError || code == 0
 }
 
-// publishWrite publishes a write of the hub.
+// publishWrite publishes a write to the hub.
 func (t *reconciliation) publishWrite(s step, generation int64, w wire.SharedWrite) error {
 	if !t.engine.acquireWriteSlot(t.key) {
 		return nil

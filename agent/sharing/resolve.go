@@ -16,7 +16,8 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// resolvePending finds out what became of the last write; it waits while the hub has not said.
+// resolvePending finds out what became of the last write; it waits while the hub has not
+// answered.
 func (t *reconciliation) resolvePending(ctx context.Context) (waits bool, err error) {
 	if a := t.object.hubWrite; a != nil && t.object.awaitsAnswer() {
 		return true, nil
@@ -44,8 +45,7 @@ func (t *reconciliation) resolvePending(ctx context.Context) (waits bool, err er
 	return false, t.resolveHubWrite()
 }
 
-// republishWrite asks the hub for the very write that the process before has asked for, which
-// it may be making.
+// republishWrite publishes the write of the process before again, which the hub may be making.
 func (t *reconciliation) republishWrite() error {
 	p := t.record.Pending
 	s, err := t.decodePending()
@@ -55,7 +55,7 @@ func (t *reconciliation) republishWrite() error {
 	return t.publishWrite(s, p.Generation, wire.SharedWrite{Part: p.Part, Seen: p.Prior, Content: p.requestedContent()})
 }
 
-// decodePending is the step of a write that was begun.
+// decodePending returns the step of the pending write.
 func (t *reconciliation) decodePending() (step, error) {
 	p := t.record.Pending
 	s := step{action: writeObject, side: sideOf(p.Side), part: p.Part, isOneWay: !t.isBothWays(), conflicts: p.Conflicts}
@@ -66,8 +66,8 @@ func (t *reconciliation) decodePending() (step, error) {
 	return s, err
 }
 
-// isInFlight tells whether the request of a write in the cluster may still be executed: the
-// object is as it was when that was made.
+// isInFlight reports whether the request of the pending write may still be executed: the
+// object has the version that the request was made for.
 func (t *reconciliation) isInFlight() bool {
 	p, spoke := t.record.Pending, t.object.spoke
 	if p.Prior == "" {
@@ -76,8 +76,8 @@ func (t *reconciliation) isInFlight() bool {
 	return spoke.present && spoke.version == p.Prior && t.object.resourceVersion == t.record.SpokeVersion
 }
 
-// retrySpokeWrite makes a write in the cluster once more, whatever was changed meanwhile: the
-// first request may yet be executed, and of the two one is.
+// retrySpokeWrite makes the pending write in the cluster once more: the first request may
+// still be executed, and only one of the two can be.
 func (t *reconciliation) retrySpokeWrite(ctx context.Context) error {
 	s, err := t.decodePending()
 	if err != nil {
@@ -103,20 +103,20 @@ func (t *reconciliation) retrySpokeWrite(ctx context.Context) error {
 	}
 }
 
-// awaitsAnswer tells whether the hub has yet to answer the write that it was asked for: it
-// has the object as it was then.
+// awaitsAnswer reports whether the hub has not answered the write yet, and has the object that
+// the write was made from.
 func (o *object) awaitsAnswer() bool {
 	a, version := o.hubWrite, o.hub.version
 	return o.answer.applied != a.generation && o.answer.refused != a.generation && version == a.seenVersion && (a.step.action != deleteObject || !o.hub.deleting)
 }
 
-// withdrawWrite ends what was asked of the hub.
+// withdrawWrite withdraws the write to the hub.
 func (t *reconciliation) withdrawWrite() {
 	t.updateObject(func(o *object) { o.hubWrite = nil })
 	t.engine.releaseWriteSlot(t.key)
 }
 
-// handleHubRefusal notes that the hub has refused a write, which is tried again later.
+// handleHubRefusal records that the hub has refused a write, which is retried later.
 func (t *reconciliation) handleHubRefusal() error {
 	t.backOff(fmt.Sprintf("object %q: %s", t.key.Name, t.object.answer.reason))
 	if t.record != nil && t.record.Pending != nil {
@@ -125,17 +125,18 @@ func (t *reconciliation) handleHubRefusal() error {
 	return nil
 }
 
-// resolveDeletion tells of a deletion that has decided a conflict, once that is done. One
-// that is not is decided anew.
+// resolveDeletion reports the conflict that a pending deletion decided, if it is done. One
+// that is not is decided again.
 func (t *reconciliation) resolveDeletion() error {
 	p := t.record.Pending
-	if t.isGone(sideOf(p.Side)) {
-		t.share.reportDecision(t.key.Name, t.spec, p.Conflicts, otherSide(sideOf(p.Side)), t.record.SpokeUID)
+	in := mergeInput{record: t.record, hub: t.object.hub, spoke: t.object.spoke}
+	if side := sideOf(p.Side); in.isGone(side) {
+		t.share.reportDecision(t.key.Name, t.spec, p.Conflicts, otherSide(side), t.record.SpokeUID)
 	}
 	return t.clearPendingWrite()
 }
 
-// resolveHubWrite settles a write of the hub that was begun.
+// resolveHubWrite resolves a pending write to the hub.
 func (t *reconciliation) resolveHubWrite() error {
 	p, a := t.record.Pending, t.object.hubWrite
 	applied := t.object.answer.applied == p.Generation
@@ -149,8 +150,8 @@ func (t *reconciliation) resolveHubWrite() error {
 	}
 }
 
-// resolveSpokeWrite settles a write in the cluster whose outcome got lost. If the object has
-// the content that it had before, in another version, the write may have been undone.
+// resolveSpokeWrite resolves a pending write in the cluster whose outcome was lost. If the
+// object has its former content in another version, the write may have been undone.
 func (t *reconciliation) resolveSpokeWrite() error {
 	p := t.record.Pending
 	switch {
@@ -163,7 +164,7 @@ func (t *reconciliation) resolveSpokeWrite() error {
 	}
 }
 
-// recordWritten records that a write was made.
+// recordWritten records that the pending write was done.
 func (t *reconciliation) recordWritten(hub, spoke types.UID) error {
 	p, a := t.record.Pending, t.object.hubWrite
 	next := p.Next
@@ -183,7 +184,7 @@ func (t *reconciliation) recordWritten(hub, spoke types.UID) error {
 	return err
 }
 
-// statesLeft is what is in step after a write that the hub has made.
+// statesLeft returns the contents that are in sync after a write that the hub has made.
 func (t *reconciliation) statesLeft(s step) (merge.States, error) {
 	if len(t.object.answer.result) == 0 {
 		return s.next, nil
@@ -195,12 +196,11 @@ func (t *reconciliation) statesLeft(s step) (merge.States, error) {
 	return s.statesAfter(t.schema, got)
 }
 
-// recordUncertain has the next step reckon with both outcomes. What the write decided is told: it
-// may stay so without being another conflict.
+// recordUncertain has the next step consider both outcomes of the pending write. Conflicts
+// that it decided are reported, since they may stay decided without another conflict.
 //
-// If it was a creation the object may be somebody else's, and if there was a doubt before
-// there are more than two outcomes: then what both sides have and is not the same is a
-// conflict, as if there had been nothing.
+// The object of a creation may be somebody else's, and after another uncertain write there are
+// more than two outcomes: then every difference is a conflict, as if there were no base.
 func (t *reconciliation) recordUncertain(hub, spoke types.UID) error {
 	r := *t.record
 	if r.Pending.Prior == "" || r.Uncertain != nil {
@@ -211,8 +211,6 @@ func (t *reconciliation) recordUncertain(hub, spoke types.UID) error {
 	}
 	t.share.reportDecision(t.key.Name, t.spec, r.Pending.Conflicts, t.winner, r.SpokeUID)
 	r.Uncertain, r.Pending = &uncertainWrite{Side: r.Pending.Side, Next: r.Pending.Next}, nil
-	if _, err := t.putRecord(&r, false); err != nil {
-		return err
-	}
-	return t.applyUncertainty()
+	_, err := t.putRecord(&r, false)
+	return err
 }

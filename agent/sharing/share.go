@@ -25,7 +25,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// share is what is known of one SharedResource.
+// share is the agent's state of one SharedResource.
 type share struct {
 	engine      *Engine
 	name        string
@@ -34,8 +34,8 @@ type share struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	//
-	// spec is nil until the hub has said it. claimed are the objects that are this share's
-	// alone; guarded by Engine.mu.
+	// spec is nil until the hub has sent it. claimed are the objects that only this share has;
+	// guarded by Engine.mu.
 	spec       *wire.Share
 	claimed    claim
 	uid        string
@@ -44,41 +44,44 @@ type share struct {
 	objects    map[string]*object
 	// fences are those that the hub has passed, by name.
 	fences map[string]wire.Fence
-	// stop ends what follows the cluster; nil when nothing does.
+	// stop ends the watches of the cluster; nil when there are none.
 	stop context.CancelFunc
 	// definition is that of the cluster; nil as long as it cannot be used.
 	definition *definition
-	// problem is why the cluster shares nothing.
+	// problem is why the cluster shares no objects.
 	problem *wire.ShareProblem
-	// terminationChecks counts how often deletions were not believed, one after the other.
+	// terminationChecks counts how often in a row the namespace or the definition was found to
+	// be ending.
 	terminationChecks int
 	// spokeListed: all objects of the cluster are known.
 	spokeListed bool
-	// listedNames are the names that a fresh read has seen; nil outside of one.
+	// listedNames are the names of the list that is under way; nil outside of one.
 	listedNames map[string]struct{}
-	// syncedHubVersion is the highest version of the hub that was in step, latestSpokeVersion that of
-	// the cluster that was seen, and before that at the begin of a fresh read. replaced
-	// tells that one of them is another cluster than before.
+	// syncedHubVersion is the highest version of the hub that was in sync, latestSpokeVersion
+	// the highest that was seen of the cluster, and versionBeforeList that at the begin of a
+	// list. replaced: the hub or the cluster is another than before.
 	syncedHubVersion   int64
 	latestSpokeVersion string
 	versionBeforeList  string
-	// complete: all that the hub lacks is known since it was another, or read its objects.
+	// restored: a side was restored from a backup. hubListed: all that the hub lacks is known
+	// since it was replaced, or listed its objects.
 	restored  map[merge.Side]bool
 	replaced  bool
 	hubListed bool
 	holds     map[merge.Side]*wire.Hold
 	decisions []wire.Decided
-	// usage is the sum of what counts of all objects, others are the sizes of those of the
-	// cluster that are none of objects, and waiting are the objects that wait for room.
+	// usage is the sum of all objects' usage, unselectedSizes are the sizes of the cluster's
+	// objects that are not in objects, and shortages are of the objects that wait for quota.
 	usage           usage
 	unselectedSizes map[string]int64
 	shortages       map[string]shortage
 }
 
-// object is what is known of one object of a share.
+// object is the state of one object of a share.
 type object struct {
 	hub, spoke sideState
-	// hubNumber is that of the hub's version, resourceVersion and annotated are the spoke's.
+	// hubNumber is the number of the hub's version; resourceVersion and annotated are the
+	// spoke's.
 	hubNumber       int64
 	resourceVersion string
 	annotated       bool
@@ -87,35 +90,35 @@ type object struct {
 	hasRecord bool
 	// hubWrite is the write that the hub has not answered; nil when there is none.
 	hubWrite *hubWrite
-	// deletedAt is when the deletion in the cluster was seen.
+	// deletedAt is when the deletion in the cluster was observed.
 	deletedAt time.Time
-	// reservation is what the write under way makes of the object, and counted what was counted
-	// of it last.
+	// reservation is the size that the pending write needs, and usage what of the object is in
+	// share.usage.
 	reservation reservation
 	usage       usage
-	// stale: a request to the cluster may have been executed, and what is known here may
-	// be older.
+	// stale: a request to the cluster may have been executed, so that the state may be older
+	// than the cluster's.
 	stale bool
-	// refusal is that of the last write; nil if it was not refused.
+	// refusal is nil if the last write was not refused.
 	refusal *refusal
-	// differences are the fields of a collision, failure why the sides are not the same.
+	// differences are the fields of a collision, failure is why the sides are not in sync.
 	differences []string
 	failure     string
 }
 
-// refusal is of a write that one side does not take: until then it is not tried again, as
-// long as both sides are the same as they were.
+// refusal is a write that one side refused: it is not retried before until, as long as both
+// sides have the same versions.
 type refusal struct {
 	hub, spoke string
 	pause      time.Duration
 	until      time.Time
 }
 
-// hubWrite is a write that was asked of the hub.
+// hubWrite is a write that was published to the hub.
 type hubWrite struct {
 	generation  int64
 	seenVersion string
-	// fence is that of the share then: the hub that has another may have lost its answer.
+	// fence is the share's at that time: a hub with another one may have lost the answer.
 	fence string
 	step  step
 }
@@ -144,7 +147,7 @@ func newShare(e *Engine, name string) *share {
 	return s
 }
 
-// laterVersion is the later of two resourceVersions; what is none is the earlier.
+// laterVersion returns the later of two resourceVersions; an invalid one is the earlier.
 func laterVersion(a, b string) string {
 	if order, err := resourceversion.CompareResourceVersion(a, b); a == "" || err == nil && order < 0 {
 		return b
@@ -156,10 +159,10 @@ func (s *share) objectKey(name string) wire.SharedKey {
 	return wire.SharedKey{Share: s.name, Name: name}
 }
 
-// identityKey is where it is remembered between which clusters the share is.
+// identityKey is the key of the record of the hub and the cluster of the share.
 func (s *share) identityKey() string { return wire.FenceKey(s.name, "identity").String() }
 
-// loadRecord returns what is remembered of an object; nil when nothing is.
+// loadRecord returns the record of an object; nil when there is none.
 func (s *share) loadRecord(name string) (*record, error) {
 	raw, ok := s.engine.cfg.Records.Get(s.objectKey(name).String())
 	if !ok {
@@ -168,7 +171,7 @@ func (s *share) loadRecord(name string) (*record, error) {
 	return decodeRecord(raw)
 }
 
-// getOrCreateObject returns that of a name, made on first use; s.mu is held.
+// getOrCreateObject returns the object of a name, created on first use; s.mu is held.
 func (s *share) getOrCreateObject(name string) *object {
 	o, ok := s.objects[name]
 	if !ok {
@@ -178,7 +181,7 @@ func (s *share) getOrCreateObject(name string) *object {
 	return o
 }
 
-// deleteIfUnused drops what nothing is known of any more; s.mu is held.
+// deleteIfUnused deletes an object that neither side nor a record has; s.mu is held.
 func (s *share) deleteIfUnused(name string) {
 	if o := s.objects[name]; o != nil && !o.hub.present && !o.spoke.present && !o.hasRecord && o.hubWrite == nil {
 		o.reservation = reservation{}
@@ -189,8 +192,7 @@ func (s *share) deleteIfUnused(name string) {
 	}
 }
 
-// setSpec takes the hub's word; it returns whether what follows the cluster has to begin
-// anew.
+// setSpec takes the hub's spec; it returns whether the watches of the cluster must restart.
 func (s *share) setSpec(spec wire.Share, uid string, generation int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,8 +205,8 @@ func (s *share) setSpec(spec wire.Share, uid string, generation int64) bool {
 		old.SpokeNamespace != spec.SpokeNamespace || resourceOf(old) != resourceOf(&spec) || !bytes.Equal(old.Definition, spec.Definition)
 }
 
-// checkIdentity notes between which clusters the share is, or that it is between others than
-// before; s.mu is held.
+// checkIdentity records the hub and the cluster of the share, or that one of them was
+// replaced; s.mu is held.
 func (s *share) checkIdentity() {
 	var before shareIdentity
 	now := shareIdentity{Hub: s.spec.HubUID, Spoke: s.engine.cfg.KubeSystemUID}
@@ -218,7 +220,7 @@ func (s *share) checkIdentity() {
 	}
 }
 
-// storeIdentity remembers between which clusters the share is.
+// storeIdentity records the hub and the cluster of the share.
 func (s *share) storeIdentity(as shareIdentity) {
 	s.replaced = false
 	raw, err := json.Marshal(as)
@@ -226,21 +228,21 @@ func (s *share) storeIdentity(as shareIdentity) {
 		_, err = s.engine.cfg.Records.Put(s.identityKey(), raw, false)
 	}
 	if err != nil {
-		s.engine.cfg.Logger.Error(err, "share cannot be remembered", "share", s.name)
+		s.engine.cfg.Logger.Error(err, "Identity of a share cannot be stored", "share", s.name)
 	}
 }
 
-// resourceOf is what a share is read and written as.
+// resourceOf returns the resource that a share reads and writes.
 func resourceOf(spec *wire.Share) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: spec.Group, Version: spec.Version, Resource: spec.Resource}
 }
 
-// setFence notes that the hub has said what it had when it read its objects.
+// setFence records that the hub has sent all objects of a list.
 func (s *share) setFence(name string, f wire.Fence) {
 	s.mu.Lock()
 	s.fences[name] = f
-	// At the begin of a stream it comes before what tells of objects, and of those that
-	// are absent.
+	// At the begin of a stream it comes before the objects, and before those that are
+	// absent are known.
 	s.hubListed = false
 	s.allowEvaluation()
 	if f.Version < s.syncedHubVersion {
@@ -250,7 +252,7 @@ func (s *share) setFence(name string, f wire.Fence) {
 	s.evaluateAbsent()
 }
 
-// markHubListed notes that the hub has said what it has, and what it lacks.
+// markHubListed records that the hub has sent all that it has; the rest it lacks.
 func (s *share) markHubListed() {
 	s.mu.Lock()
 	s.hubListed = true
@@ -259,7 +261,7 @@ func (s *share) markHubListed() {
 	s.evaluateAbsent()
 }
 
-// allowEvaluation has all be judged that the hub was said to lack so far; s.mu is held.
+// allowEvaluation has all absences on the hub evaluated that are known so far; s.mu is held.
 func (s *share) allowEvaluation() {
 	for _, o := range s.objects {
 		o.hub.awaitsList = false
@@ -272,7 +274,7 @@ func (s *share) deleteFence(name string) {
 	delete(s.fences, name)
 }
 
-// observeHubObject takes what the hub says of an object.
+// observeHubObject takes an object as the hub has it.
 func (s *share) observeHubObject(name string, r resource.Resource, w wire.SharedObject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +293,7 @@ func (s *share) observeHubObject(name string, r resource.Resource, w wire.Shared
 	s.engine.queue.Add(s.objectKey(name))
 }
 
-// observeHubAbsence notes that the hub does not have an object, and has not said why.
+// observeHubAbsence records that the hub lacks an object without having deleted it.
 func (s *share) observeHubAbsence(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +310,8 @@ func (s *share) observeHubAbsence(name string) {
 	s.engine.queue.Add(s.objectKey(name))
 }
 
-// replaceRecord has the contents be kept where one record takes the place of another, nil for none.
+// replaceRecord moves contents that only the old record has to the object, and drops those
+// that the next record has; nil is none.
 func (o *object) replaceRecord(old, next *record) {
 	for _, s := range []*sideState{&o.hub, &o.spoke} {
 		s.loadContent(old)
@@ -316,7 +319,7 @@ func (o *object) replaceRecord(old, next *record) {
 	}
 }
 
-// dropRecordedContent leaves to the record of an object what both have of its content.
+// dropRecordedContent drops the contents of an object that its record has, too.
 func (s *share) dropRecordedContent(name string, r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,15 +329,14 @@ func (s *share) dropRecordedContent(name string, r *record) {
 	}
 }
 
-// shareContent has both sides share the bytes that they have in common.
+// shareContent has both sides share the bytes of equal contents.
 func (o *object) shareContent() {
 	if o.hub.version == o.spoke.version && o.hub.present {
 		o.hub.raw = o.spoke.raw
 	}
 }
 
-// observeSpokeObject takes what the cluster has of an object, unless that is older than what is
-// known.
+// observeSpokeObject takes an object as the cluster has it, unless a later version is known.
 func (s *share) observeSpokeObject(ctx context.Context, obj *unstructured.Unstructured, deleted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,7 +371,7 @@ func (s *share) observeSpokeObject(ctx context.Context, obj *unstructured.Unstru
 	s.engine.queue.Add(s.objectKey(name))
 }
 
-// setSpoke takes an object of the cluster.
+// setSpoke sets the spoke's side of an object.
 func (o *object) setSpoke(obj *unstructured.Unstructured, deleted, selected bool) error {
 	o.resourceVersion, o.annotated = obj.GetResourceVersion(), sharedobject.Annotated(obj)
 	if deleted {
@@ -388,7 +390,7 @@ func (o *object) setSpoke(obj *unstructured.Unstructured, deleted, selected bool
 	return nil
 }
 
-// isReady tells whether both sides are known and may be written; s.mu is held.
+// isReady reports whether both sides are known and may be written; s.mu is held.
 func (s *share) isReady() bool {
 	if s.spec == nil || s.spec.Problem != nil || !s.spokeListed || s.definition == nil || s.spec.Fence == "" {
 		return false
@@ -397,7 +399,7 @@ func (s *share) isReady() bool {
 	return passed && s.engine.isSynced()
 }
 
-// remove drops all that is known and remembered.
+// remove deletes all state and records of the share.
 func (s *share) remove() {
 	s.mu.Lock()
 	if s.stop != nil {
@@ -421,10 +423,10 @@ func (s *share) remove() {
 	s.engine.cfg.Records.Delete(s.identityKey())
 }
 
-// requestReport has the state reported.
+// requestReport has the state of the share reported to the hub.
 func (s *share) requestReport() { s.engine.requestReport(s) }
 
-// readStale reads an object of which it is not known whether a request was done.
+// readStale reads an object if a request with an unknown outcome was sent for it.
 func (s *share) readStale(ctx context.Context, name string) error {
 	s.mu.Lock()
 	o, ok := s.objects[name]

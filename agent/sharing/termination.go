@@ -18,19 +18,19 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// terminationCheck tells whether deletions in the cluster are somebody's, and not the end of the
-// namespace or of the definition, which delete all objects one by one.
+// terminationCheck tells deletions of objects from the end of their namespace or definition,
+// which deletes all objects one by one.
 type terminationCheck struct {
-	// running has one element while somebody asks: those who wait have that answer too, or
-	// give up with their context.
+	// running has one element while a check runs: callers that wait use its result, or give
+	// up with their context.
 	running chan struct{}
-	// checkedAt is when what is known was asked for, problem the answer. They belong to whoever
-	// is busy.
+	// checkedAt is when the last check began, problem its result. They belong to the caller
+	// that has put the element into running.
 	checkedAt time.Time
 	problem   *wire.ShareProblem
 }
 
-// check returns why a deletion that was seen at a time proves nothing; nil when it proves.
+// check returns why a deletion that was observed at a time does not count; nil when it does.
 func (p *terminationCheck) check(ctx context.Context, s *share, spec *wire.Share, seen time.Time) (*wire.ShareProblem, error) {
 	select {
 	case p.running <- struct{}{}:
@@ -50,7 +50,7 @@ func (p *terminationCheck) check(ctx context.Context, s *share, spec *wire.Share
 	return problem, nil
 }
 
-// checkTermination says which of namespace and definition is being deleted, or was.
+// checkTermination returns which of namespace and definition is being deleted, or was.
 func (e *Engine) checkTermination(ctx context.Context, spec *wire.Share) (*wire.ShareProblem, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

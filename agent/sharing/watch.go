@@ -17,7 +17,7 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// startWatches has the share follow the cluster as its spec says, from the beginning.
+// startWatches restarts the watches of the cluster, as the spec says.
 func (s *share) startWatches(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,19 +46,19 @@ func (s *share) startWatches(ctx context.Context) {
 	})
 }
 
-// clusterWatch is one life of what follows the cluster for a share. It belongs to the
-// goroutine of the definition's follower.
+// clusterWatch watches the definition of a share and, while that can be used, its objects. It
+// belongs to the goroutine of the definition's watch.
 type clusterWatch struct {
 	share *share
 	spec  *wire.Share
 	ctx   context.Context
-	// cancelObjects ends the follower of the objects, and ended is closed when it has; nil when
-	// none runs.
+	// cancelObjects ends the watch of the objects, and objectsEnded is closed when it has
+	// ended; nil when none runs.
 	cancelObjects context.CancelFunc
 	objectsEnded  chan struct{}
 }
 
-// stopObjects ends what follows the objects.
+// stopObjects ends the watch of the objects and waits for that.
 func (f *clusterWatch) stopObjects() {
 	if f.cancelObjects != nil {
 		f.cancelObjects()
@@ -67,11 +67,11 @@ func (f *clusterWatch) stopObjects() {
 	}
 }
 
-// setDefinition has the objects followed while their definition can be used.
+// setDefinition has the objects watched while their definition can be used.
 func (f *clusterWatch) setDefinition(d *definition, problem *wire.ShareProblem) {
 	s := f.share
 	s.mu.Lock()
-	if f.ctx.Err() != nil { // another life has begun
+	if f.ctx.Err() != nil { // another watch has begun
 		s.mu.Unlock()
 		return
 	}
@@ -87,7 +87,7 @@ func (f *clusterWatch) setDefinition(d *definition, problem *wire.ShareProblem) 
 		s.spokeListed = false
 		s.resetDeletionEvidence()
 		if f.cancelObjects != nil {
-			f.cancelObjects() // while the share is locked: nothing of it comes after the problem
+			f.cancelObjects() // while the share is locked: no event comes after the problem
 		}
 	}
 	s.requestReport()
@@ -120,24 +120,24 @@ func (f *clusterWatch) watchObjects() {
 	}
 }
 
-// definitionSink is told of the one definition of a share.
+// definitionSink receives the definition of a share.
 type definitionSink struct {
 	*clusterWatch
-	// found: a fresh read has seen it.
+	// found: the list contains the definition.
 	found bool
 }
 
-// Begin begins a fresh read.
+// Begin begins a list.
 func (d *definitionSink) Begin() { d.found = false }
 
-// End ends it.
+// End ends a list.
 func (d *definitionSink) End(string) {
 	if !d.found {
 		d.setDefinition(nil, d.share.createMissingDefinition(d.ctx, d.spec))
 	}
 }
 
-// Event takes the definition as it is.
+// Event handles a change of the definition.
 func (d *definitionSink) Event(obj metav1.Object, deleted bool) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -151,20 +151,21 @@ func (d *definitionSink) Event(obj metav1.Object, deleted bool) {
 	d.setDefinition(parseDefinition(u, d.spec))
 }
 
-// Refused says that definitions cannot be read.
+// Refused handles an error for which definitions cannot be read.
 func (d *definitionSink) Refused(err error) {
 	d.setDefinition(nil, clusterProblem(syncv1alpha1.ReasonRightsMissing, "definitions cannot be read: %v", err))
 }
 
-// objectSink is told of the objects of a share.
+// objectSink receives the objects of a share.
 type objectSink struct {
 	*clusterWatch
 	ctx context.Context
-	// refused: the last request was.
+	// refused: the last request was refused.
 	refused bool
 }
 
-// detectResume notices that objects are followed again, from where that ended.
+// detectResume wraps a watch function: a watch that continues after a refusal resumes the
+// share.
 func (o *objectSink) detectResume(begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	return func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 		w, err := begin(ctx, options)
@@ -176,28 +177,28 @@ func (o *objectSink) detectResume(begin func(context.Context, metav1.ListOptions
 	}
 }
 
-// Begin begins a fresh read, of which nothing is known yet.
+// Begin begins a list.
 func (o *objectSink) Begin() { o.share.beginList(o.ctx) }
 
-// End ends it.
+// End ends a list.
 func (o *objectSink) End(version string) {
 	o.refused = false
 	if o.share.endList(o.ctx, version) {
 		return
 	}
-	// The cluster was restored from a backup: what is known is newer than what is there,
-	// so that all is read once more.
+	// The cluster was restored from a backup: the known versions are newer than its own, so
+	// that all is listed once more.
 	o.share.engine.startShare(o.share)
 }
 
-// Event takes an object as it is.
+// Event handles a change of an object.
 func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		o.share.observeSpokeObject(o.ctx, u, deleted)
 	}
 }
 
-// Refused says why objects cannot be read.
+// Refused handles an error for which objects cannot be read.
 func (o *objectSink) Refused(err error) {
 	o.refused = true
 	gr := resourceOf(o.spec).GroupResource().String()

@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// fieldManager owns what is written for agents.
+	// fieldManager is the field manager of writes for agents.
 	fieldManager = "spokelet"
-	// statusOwner owns the status of SharedResources.
+	// statusOwner is the field manager of the status of SharedResources.
 	statusOwner = client.FieldOwner("spokelet-hub")
 
-	// writeWorkers, readers, witnesses and writers bound what is done at once: requests for
-	// agents, lists of namespaces, checks of deletions, and statuses.
+	// These are the workers of each queue: writes for agents, lists of namespaces,
+	// verifications of deletions, and statuses.
 	writeWorkers    = 8
 	listWorkers     = 4
 	deletionWorkers = 2
 	statusWorkers   = 2
 
-	// maxNewObjects bounds the writes of a cluster beyond those for objects that there are.
+	// maxNewObjects bounds the writes of a cluster beyond one for each existing object.
 	maxNewObjects = 1024
-	// maxTombstones bounds the deletions that are published of one share.
+	// maxTombstones bounds the published deletions of one share.
 	maxTombstones = 1000
-	// requestTimeout bounds one request for an agent.
+	// requestTimeout bounds one write for an agent.
 	requestTimeout = 30 * time.Second
 	// statusInterval is the shortest time between two writes of the status of one object.
 	statusInterval = 500 * time.Millisecond
-	// firstRetry and longestRetry are those of the backoff of what has failed.
+	// firstRetry and longestRetry bound the backoff of failed items.
 	firstRetry   = 20 * time.Millisecond
 	longestRetry = 30 * time.Second
 )
@@ -50,13 +50,14 @@ type Replicator interface {
 	Source(cluster, kind string) *resource.Source
 }
 
-// Sessions knows the connected clusters.
+// Sessions reports which clusters are connected.
 type Sessions interface {
-	// Subscribe calls f with every change, and first with what there is. f must not block.
+	// Subscribe calls f with all connected clusters, and then with every change. f must not
+	// block.
 	Subscribe(f func(cluster string, connected bool)) (cancel func())
 }
 
-// Config is what a controller is made of.
+// Config configures a Controller.
 type Config struct {
 	// Sync replicates shares and objects. Required.
 	Sync Replicator
@@ -64,23 +65,22 @@ type Config struct {
 	// from the API server. Required.
 	Client client.Client
 	Live   client.Reader
-	// Dynamic follows and writes the objects, without a limit of its own. Required.
+	// Dynamic watches and writes the objects, without a rate limit of its own. Required.
 	Dynamic dynamic.Interface
-	// Informers are those of the cache. Required.
+	// Informers are the cache's. Required.
 	Informers cache.Informers
 	// Sessions are required.
 	Sessions Sessions
-	// Memory is what clusters may have the hub keep of objects that they share; nil has no
-	// bounds.
+	// Memory bounds the memory of the objects that clusters share; nil has no bounds.
 	Memory *quota.Memory
-	// Writes bounds what is written because agents ask for it; nil has no bounds.
+	// Writes bounds what is written because agents request it; nil has no bounds.
 	Writes *quota.Writes
 	// Events are reported on the objects. Required.
 	Events events.EventRecorder
 	Logger logr.Logger
 }
 
-// Validate says what is missing.
+// Validate returns an error if a required part is missing.
 func (c *Config) Validate() error {
 	switch {
 	case c.Sync == nil || c.Client == nil || c.Live == nil || c.Dynamic == nil:

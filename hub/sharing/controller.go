@@ -27,7 +27,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// planKey is the one item of the queue of plans: they are made of all there is.
+// planKey is the only item of the plan queue: plans are made of everything.
 const planKey = "everything"
 
 type queue[K comparable] = workqueue.TypedRateLimitingInterface[K]
@@ -40,9 +40,9 @@ func newQueue[K comparable]() queue[K] {
 type Controller struct {
 	cfg Config
 
-	// planQueue has everything when something has changed that plans are made of; writes has
-	// what clusters ask for, reads the namespaces to be listed, evidence the feeds of which
-	// objects have vanished, and status the SharedResources to be shown.
+	// planQueue has planKey when the input of plans has changed; writeQueue the writes that
+	// clusters request, listQueue the namespaces to list, deletionQueue the watches with
+	// deletions to verify, and statusQueue the SharedResources whose status may have changed.
 	planQueue     queue[string]
 	writeQueue    queue[writeKey]
 	listQueue     queue[scopeKey]
@@ -53,13 +53,13 @@ type Controller struct {
 	statusLimiter ratelimit.Pacer[string]
 	logLimiter    ratelimit.LogLimiter
 
-	// runCtx is that of the feeds, which run in running.
+	// runCtx is the context of the watches, which run in running.
 	runCtx  context.Context //nolint:containedctx // feeds are started by events
 	running sync.WaitGroup
-	// sentDefinitions are the definitions that are brought; of the one who plans.
+	// sentDefinitions are the definitions that are sent to clusters; of the plan worker alone.
 	sentDefinitions map[string]sentDefinition
 
-	// mu guards all below, and all shares, feeds and scopes. It is taken while a mirror is
+	// mu guards all below, and all shares, watches and scopes. It is taken while a mirror is
 	// locked, and sources are locked while it is held.
 	mu            sync.Mutex
 	state         hubState
@@ -69,12 +69,12 @@ type Controller struct {
 	byCluster     map[string]map[string]*share // by cluster and SharedResource
 	watches       map[watchKey]*objectWatch
 	statusWritten map[string]time.Time
-	// isPlanned: all SharedResources of the start were planned. complete: what is not
+	// isPlanned: all SharedResources of the start were planned. isComplete: what is not
 	// published is absent.
 	isPlanned, isComplete bool
 }
 
-// New declares shares in Sync.
+// New returns a Controller and declares the kinds of shares in Sync.
 func New(cfg Config) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Sync.Publish(wire.KindShare, c.loadShare)
 	cfg.Sync.Publish(wire.KindSharedObject, c.loadObject)
-	// Before all shares are known it is not known either what clusters may ask for.
+	// Before all shares are known, so is not which writes clusters may request.
 	cfg.Sync.Mirror(wire.KindSharedWrite, resource.HubReceiver{
 		Put: c.handleWrite, Keeps: true, Delete: c.handleWriteWithdrawal, Known: c.isKnownWrite, After: wire.KindSharedObject,
 	})
@@ -130,7 +130,7 @@ func (c *Controller) shutDown() {
 	c.running.Wait()
 }
 
-// startWorkers has workers handle what is in a queue until that is shut down.
+// startWorkers has workers handle the items of a queue until that is shut down.
 func startWorkers[K comparable](c *Controller, q queue[K], workers int, handle func(K) error) {
 	for range workers {
 		c.running.Go(func() {
@@ -140,7 +140,7 @@ func startWorkers[K comparable](c *Controller, q queue[K], workers int, handle f
 	}
 }
 
-// processNextItem handles one item; false at the end.
+// processNextItem handles one item; it returns false when the queue is shut down.
 func processNextItem[K comparable](q queue[K], handle func(K) error, failed func(error)) bool {
 	key, shutdown := q.Get()
 	if shutdown {
@@ -157,10 +157,10 @@ func processNextItem[K comparable](q queue[K], handle func(K) error, failed func
 }
 
 func (c *Controller) logRetry(err error) {
-	c.cfg.Logger.V(1).Info("shared objects: it is tried again", "err", err.Error())
+	c.cfg.Logger.V(1).Info("Shared objects: will retry", "err", err.Error())
 }
 
-// startWatches follows what plans are made of; it returns when all there is has been seen.
+// startWatches watches the input of plans; it returns when all existing objects were handled.
 func (c *Controller) startWatches(ctx context.Context) error {
 	system := &corev1.Namespace{}
 	if err := c.cfg.Live.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
@@ -177,8 +177,8 @@ func (c *Controller) startWatches(ctx context.Context) error {
 	return nil
 }
 
-// watchKind calls f with what happens to the objects of a kind; it returns when f has been
-// called with all that there were.
+// watchKind calls f with every change of the objects of a kind; it returns when f has been
+// called with all existing objects.
 func (c *Controller) watchKind(ctx context.Context, of client.Object, f func(obj client.Object, gone bool)) error {
 	informer, err := c.cfg.Informers.GetInformer(ctx, of)
 	if err != nil {
@@ -206,8 +206,8 @@ func (c *Controller) watchKind(ctx context.Context, of client.Object, f func(obj
 	return nil
 }
 
-// handleSharedResource plans anew when a spec has changed, and shows what is known when a
-// status has.
+// handleSharedResource enqueues a new plan when a spec has changed, and the status in any
+// case.
 func (c *Controller) handleSharedResource(obj client.Object, gone bool) {
 	r, ok := obj.(*v1alpha1.SharedResource)
 	if !ok {
@@ -230,7 +230,7 @@ func (c *Controller) handleSharedResource(obj client.Object, gone bool) {
 	c.planQueue.Add(planKey)
 }
 
-// spec tells whether a SharedResource is to be planned anew.
+// spec is the part of a SharedResource that plans depend on.
 type spec struct {
 	uid        types.UID
 	generation int64
@@ -275,7 +275,7 @@ func (c *Controller) handleNamespace(obj client.Object, gone bool) {
 }
 
 // handleSession publishes everything to a cluster that has connected, if its sources are new:
-// Sync forgets a cluster that is no more.
+// Sync forgets clusters that are gone.
 func (c *Controller) handleSession(name string, connected bool) {
 	if !connected {
 		return
@@ -288,7 +288,7 @@ func (c *Controller) handleSession(name string, connected bool) {
 	c.completeCluster(name)
 }
 
-// updatePlans decides anew what is shared with whom.
+// updatePlans plans anew which objects are shared with which cluster.
 func (c *Controller) updatePlans(ctx context.Context) error {
 	list := &v1alpha1.SharedResourceList{}
 	if err := c.cfg.Client.List(ctx, list); err != nil {
@@ -314,7 +314,7 @@ func (c *Controller) updatePlans(ctx context.Context) error {
 	return nil
 }
 
-// applyPlans makes what is shared what is planned; c.mu is held.
+// applyPlans adds, changes and removes shares as planned; c.mu is held.
 func (c *Controller) applyPlans(plans map[string]resourcePlan) {
 	for name := range c.plans {
 		if _, ok := plans[name]; !ok {
@@ -339,7 +339,7 @@ func (c *Controller) applyPlans(plans map[string]resourcePlan) {
 	c.completeClusters()
 }
 
-// setTarget has a cluster have a share; c.mu is held.
+// setTarget sets the target of a cluster's share, which it creates if needed; c.mu is held.
 func (c *Controller) setTarget(key shareKey, next target) {
 	s := c.shares[key]
 	if s == nil {
@@ -359,7 +359,7 @@ func (c *Controller) setTarget(key shareKey, next target) {
 	}
 }
 
-// removeShare ends a share; c.mu is held.
+// removeShare withdraws and deletes a share; c.mu is held.
 func (c *Controller) removeShare(s *share) {
 	s.withdraw()
 	delete(c.shares, s.key())
@@ -369,8 +369,8 @@ func (c *Controller) removeShare(s *share) {
 	}
 }
 
-// checkComplete says of all clusters that everything is published, once it is: they drop what is
-// not. That takes all SharedResources of the start; c.mu is held.
+// checkComplete marks the sources of all clusters as complete, once all shares of the start
+// are published: clusters then drop what is not; c.mu is held.
 func (c *Controller) checkComplete() {
 	if c.isComplete || !c.isPlanned {
 		return
@@ -384,14 +384,14 @@ func (c *Controller) checkComplete() {
 	c.completeClusters()
 }
 
-// completeClusters says it of clusters that are new, too; c.mu is held.
+// completeClusters does so for new clusters, too; c.mu is held.
 func (c *Controller) completeClusters() {
 	for name := range c.state.clusters {
 		c.completeCluster(name)
 	}
 }
 
-// completeCluster says it of one cluster, if it is so; c.mu is held.
+// completeCluster marks the sources of one cluster as complete, if they are; c.mu is held.
 func (c *Controller) completeCluster(name string) {
 	if _, serves := c.state.clusters[name]; !serves || !c.isComplete {
 		return

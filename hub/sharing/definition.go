@@ -19,7 +19,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// definition is what of a CustomResourceDefinition counts; its schemas do not.
+// definition is the part of a CustomResourceDefinition that plans depend on; schemas are not.
 type definition struct {
 	uid        types.UID
 	version    string // resourceVersion
@@ -32,7 +32,6 @@ type definition struct {
 	versions []definitionVersion
 }
 
-// definitionVersion is a version of a definition.
 type definitionVersion struct {
 	name            string
 	served, storage bool
@@ -44,7 +43,7 @@ func definitionsResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// parseDefinition reads what counts of a definition; of what is none, nothing does.
+// parseDefinition parses a definition; of an invalid one fields stay empty.
 func parseDefinition(obj *unstructured.Unstructured) definition {
 	d := definition{uid: obj.GetUID(), version: obj.GetResourceVersion(), deleting: obj.GetDeletionTimestamp() != nil}
 	d.kind, _, _ = unstructured.NestedString(obj.Object, "spec", "names", "kind")
@@ -81,8 +80,8 @@ func hasTrueCondition(obj *unstructured.Unstructured, kind string) bool {
 	})
 }
 
-// selectVersion is the version of a definition that is shared: the one that is asked for, or the
-// one that is stored.
+// selectVersion returns the version that is shared: the requested one, or else the storage
+// version.
 func (d definition) selectVersion(version string) (definitionVersion, *wire.ShareProblem) {
 	switch {
 	case d.uid == "":
@@ -105,17 +104,17 @@ func (d definition) selectVersion(version string) (definitionVersion, *wire.Shar
 	return definitionVersion{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible, fmt.Sprintf("version %q is not served", version))
 }
 
-// definitionSink is a follow.Sink that keeps what counts of all definitions.
+// definitionSink is a watcher.Sink of all definitions.
 type definitionSink struct {
 	controller *Controller
-	// fresh are those of a start that is not complete; nil outside one. Of the follower.
+	// fresh are those of a list that is under way; nil outside one. It belongs to the watch.
 	fresh map[string]definition
 }
 
-// Begin implements follow.Sink.
+// Begin begins a list.
 func (d *definitionSink) Begin() { d.fresh = map[string]definition{} }
 
-// End implements follow.Sink.
+// End ends a list.
 func (d *definitionSink) End(string) {
 	c := d.controller
 	c.mu.Lock()
@@ -125,7 +124,7 @@ func (d *definitionSink) End(string) {
 	c.planQueue.Add(planKey)
 }
 
-// Event implements follow.Sink.
+// Event handles a change of a definition.
 func (d *definitionSink) Event(o metav1.Object, deleted bool) {
 	obj, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -149,7 +148,7 @@ func updateDefinition(all map[string]definition, obj *unstructured.Unstructured,
 	all[obj.GetName()] = parseDefinition(obj)
 }
 
-// Refused implements follow.Sink.
+// Refused handles an error for which definitions cannot be watched.
 func (d *definitionSink) Refused(err error) {
 	c := d.controller
 	c.mu.Lock()
@@ -158,14 +157,14 @@ func (d *definitionSink) Refused(err error) {
 	c.planQueue.Add(planKey)
 }
 
-// sentDefinition is a definition as it is created in clusters, and what it was made of.
+// sentDefinition is a definition as clusters create it, and the version that it was made of.
 type sentDefinition struct {
 	source string // uid and resourceVersion
 	raw    json.RawMessage
 }
 
-// readDefinitions reads the definitions that are brought to clusters, and drops those that are not
-// any more. The hub may list them, and not get them.
+// readDefinitions reads the definitions that are sent to clusters, and drops those that no
+// longer are. The hub may list definitions, but not get them.
 func (c *Controller) readDefinitions(ctx context.Context, want map[string]definition) error {
 	for name := range c.sentDefinitions {
 		if _, ok := want[name]; !ok {
@@ -197,7 +196,7 @@ func byName(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// portableDefinition leaves of a definition what another cluster is to have of it.
+// portableDefinition returns the part of a definition that another cluster can use.
 func portableDefinition(obj *unstructured.Unstructured) (json.RawMessage, error) {
 	spec, _, err := unstructured.NestedMap(obj.Object, "spec")
 	if err != nil {

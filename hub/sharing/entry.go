@@ -12,13 +12,13 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// entry is what is published of one name. Two of the same says have the same body.
+// entry is what is published of one object. Entries with equal summaries have the same body.
 type entry struct {
 	entrySummary
 	raw []byte
 }
 
-// entrySummary is what an entry says, with the hash in place of the content.
+// entrySummary is an entry with the hash in place of the content.
 type entrySummary struct {
 	uid                           string
 	generation                    int64
@@ -27,7 +27,6 @@ type entrySummary struct {
 	answer
 }
 
-// hasObject tells whether it has the object.
 func (s entrySummary) hasObject() bool { return s.hash != "" }
 
 func (e entry) resource(key string) (resource.Resource, error) {
@@ -42,12 +41,11 @@ func (e entry) resource(key string) (resource.Resource, error) {
 	return resource.Resource{Key: key, UID: e.uid, Generation: e.generation, Body: body}, err
 }
 
-// isShared tells whether an object is shared: it is selected, and not too large. Of any
-// other the cluster is told that it is not selected: were nothing said it would count as
-// absent.
+// isShared reports whether an object is selected and not too large. Other objects are
+// published as not selected: otherwise they would count as absent.
 func (s *share) isShared(o *object) bool { return o.raw != nil && s.target.selector.Matches(o.labels) }
 
-// buildEntry is what is to be published of a name; false for nothing.
+// buildEntry returns what is to be published of an object; false for nothing.
 func (s *share) buildEntry(name string) (e entry, ok bool) {
 	if r := s.requests[name]; r != nil {
 		e.answer = r.answer
@@ -64,7 +62,7 @@ func (s *share) buildEntry(name string) (e entry, ok bool) {
 	return e, e.answer != answer{}
 }
 
-// syncObject publishes what the hub has of a name, once it is known.
+// syncObject publishes an object as it is, once that is known.
 func (s *share) syncObject(name string) {
 	if !s.isPublished || s.findProblem() != nil {
 		s.publishAnswer(name)
@@ -97,7 +95,7 @@ func (s *share) syncObject(name string) {
 	}
 }
 
-// publishAnswer publishes what became of a write beside what is published.
+// publishAnswer publishes the answer to a write, and leaves the rest of the entry.
 func (s *share) publishAnswer(name string) {
 	r, e := s.requests[name], s.entries[name]
 	if r == nil || r.isHeld || r.answer == e.answer || r.answer == (answer{}) {
@@ -114,14 +112,14 @@ func (s *share) putEntry(name string, e entry) {
 		err = s.source(wire.KindSharedObject).Put(r)
 	}
 	if err != nil {
-		s.controller.cfg.Logger.Error(err, "object cannot be published", "cluster", s.cluster, "share", s.name, "object", name)
+		s.controller.cfg.Logger.Error(err, "Object cannot be published", "cluster", s.cluster, "share", s.name, "object", name)
 		return
 	}
 	s.entries[name] = e
 	s.updateUse(name)
 }
 
-// updateLarge notes whether an object is too large.
+// updateLarge records whether an object is too large.
 func (s *share) updateLarge(name string, o *object) {
 	size, was := s.large[name]
 	is := o != nil && o.raw == nil && s.target.selector.Matches(o.labels)
@@ -137,7 +135,7 @@ func (s *share) updateLarge(name string, o *object) {
 	s.controller.statusQueue.Add(s.name)
 }
 
-// publishDeletion publishes that an object was deleted, if it was published.
+// publishDeletion publishes the deletion of an object that was published.
 func (s *share) publishDeletion(name string, t tombstone) {
 	if s.entries[name].hasObject() && s.scope.objects[name] == nil {
 		s.putTombstone(name, t)
@@ -145,9 +143,8 @@ func (s *share) publishDeletion(name string, t tombstone) {
 	s.syncObject(name)
 }
 
-// addUnselectedTombstones has objects published that are not shared: the cluster may have known
-// them as such that are, before this process. There may be many; those that have changed
-// last are more likely.
+// addUnselectedTombstones publishes objects that are not shared as such: under the process
+// before they may have been. Their number is bounded; those that have changed last come first.
 func (s *share) addUnselectedTombstones() {
 	var names []string
 	for name, o := range s.scope.objects {
@@ -164,7 +161,7 @@ func (s *share) addUnselectedTombstones() {
 	}
 }
 
-// putTombstone keeps a tombstone in place of any, and not more than are published.
+// putTombstone adds or replaces a tombstone, and deletes the oldest beyond the bound.
 func (s *share) putTombstone(name string, t tombstone) {
 	if s.tombstones[name] == t {
 		return
@@ -179,7 +176,6 @@ func (s *share) putTombstone(name string, t tombstone) {
 	}
 }
 
-// deleteTombstone forgets a deletion.
 func (s *share) deleteTombstone(name string) {
 	if _, ok := s.tombstones[name]; !ok {
 		return
@@ -189,8 +185,8 @@ func (s *share) deleteTombstone(name string) {
 	s.tombstoneOrder = slices.Delete(s.tombstoneOrder, i, i+1)
 }
 
-// loadObject makes the body of an object, or of the fence, when it is sent: contents are kept
-// once for all clusters. It is that which was published.
+// loadObject builds the body of an object or a fence when it is sent, so that contents are in
+// memory once for all clusters.
 func (c *Controller) loadObject(cluster, key string) (resource.Resource, bool) {
 	k, err := wire.ParseSharedKey(key)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// object is what is kept of an object of the hub. It does not change.
+// object is an object of the hub. It is immutable.
 type object struct {
 	uid types.UID
-	// version is the resourceVersion, and generation the number that it was when what is
-	// published of the object changed last.
+	// version is the resourceVersion, and generation the number that it had when the published
+	// part of the object changed last.
 	version    string
 	generation int64
-	// raw is the content, nil where that is too large to be shared; size is its size.
+	// raw is the content, nil if it is too large to be shared; size is its size.
 	raw    []byte
 	size   int
 	hash   string
@@ -31,7 +31,7 @@ type object struct {
 	deleting, annotated bool
 }
 
-// newObject makes what is kept of an object.
+// newObject returns the object of an unstructured one.
 func newObject(obj *unstructured.Unstructured) (*object, error) {
 	raw, err := sharedobject.Encode(sharedobject.Of(obj))
 	if err != nil {
@@ -48,8 +48,8 @@ func newObject(obj *unstructured.Unstructured) (*object, error) {
 	return o, nil
 }
 
-// reuse is the object where the one before was kept until now: what is the same of both is
-// kept once, and what is published of them is the same, too.
+// reuse returns the object with the memory of the one before, where both are equal, and with
+// its generation, where the published part is.
 func (o *object) reuse(before *object) *object {
 	if before == nil || before.hash != o.hash {
 		return o
@@ -62,8 +62,8 @@ func (o *object) reuse(before *object) *object {
 	return &out
 }
 
-// unlessEqual is the object, nil where it has just the content that was asked for, and where
-// none was.
+// unlessEqual returns nil if the object has exactly the requested content, or none was
+// requested.
 func (o *object) unlessEqual(asked sharedobject.Content) *object {
 	if o == nil || asked == nil {
 		return nil
@@ -75,7 +75,7 @@ func (o *object) unlessEqual(asked sharedobject.Content) *object {
 	return o
 }
 
-// versionNumber is that of a resourceVersion; 0 for one that is none.
+// versionNumber returns the number of a resourceVersion; 0 for an invalid one.
 func versionNumber(version string) int64 {
 	n, err := strconv.ParseInt(version, 10, 64)
 	if err != nil {
@@ -84,8 +84,7 @@ func versionNumber(version string) int64 {
 	return n
 }
 
-// isNewer tells whether a version is later than another. Those that cannot be compared are
-// taken as they come.
+// isNewer reports whether a version is later than another, or cannot be compared.
 func isNewer(version, than string) bool {
 	if than == "" {
 		return true

@@ -18,31 +18,31 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// cluster is what counts of a ManagedCluster that is ours and accepted.
+// cluster is the part of an accepted ManagedCluster that plans depend on.
 type cluster struct {
 	labels labels.Set
 }
 
-// namespace is what counts of a namespace of the hub.
+// namespace is the part of a namespace of the hub that plans depend on.
 type namespace struct {
 	uid         types.UID
 	terminating bool
 }
 
-// hubState are what the hub's API server has, as far as it decides what is shared.
+// hubState is what plans depend on, as the hub's API server has it.
 type hubState struct {
 	hubUID     string
 	clusters   map[string]cluster
 	namespaces map[string]namespace
-	// definitions are nil before they were read.
+	// definitions are nil before they were listed.
 	definitions        map[string]definition
 	definitionsRefused *wire.ShareProblem
 }
 
-// isKnown tells whether there is something to decide by.
+// isKnown reports whether definitions were listed, or cannot be.
 func (f *hubState) isKnown() bool { return f.definitions != nil || f.definitionsRefused != nil }
 
-// findDefinition is that of a SharedResource, and the version that is shared.
+// findDefinition returns the definition of a SharedResource, and the version that is shared.
 func (f *hubState) findDefinition(spec *v1alpha1.SharedResourceSpec) (definition, definitionVersion, *wire.ShareProblem) {
 	if f.definitionsRefused != nil {
 		return definition{}, definitionVersion{}, f.definitionsRefused
@@ -51,7 +51,7 @@ func (f *hubState) findDefinition(spec *v1alpha1.SharedResourceSpec) (definition
 	v, problem := d.selectVersion(spec.Version)
 	if problem == nil && spec.Definition == v1alpha1.DefinitionBrought && d.webhook {
 		problem = wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible,
-			"the CustomResourceDefinition is converted by a webhook of the hub, and cannot be brought")
+			"the CustomResourceDefinition is converted by a webhook of the hub, and cannot be sent to clusters")
 	}
 	return d, v, problem
 }
@@ -60,7 +60,7 @@ func definitionName(spec *v1alpha1.SharedResourceSpec) string {
 	return spec.Resource + "." + spec.Group
 }
 
-// checkNamespace says why nothing can be shared in a namespace of the hub.
+// checkNamespace returns why nothing can be shared in a namespace of the hub.
 func (f *hubState) checkNamespace(name string) *wire.ShareProblem {
 	switch ns, ok := f.namespaces[name]; {
 	case !ok:
@@ -75,8 +75,8 @@ func namespaceTermination(name string) *wire.ShareProblem {
 	return wire.NewShareProblem(v1alpha1.ReasonNamespaceTerminating, fmt.Sprintf("namespace %q is being deleted", name))
 }
 
-// place is where the objects of a share are on the hub. Another UID is another place: the
-// objects are not the same any more. The zero place is nowhere.
+// place is where the objects of a share are on the hub. With another UID they are other
+// objects. The zero value is nowhere.
 type place struct {
 	resource   schema.GroupVersionResource
 	definition types.UID
@@ -84,36 +84,36 @@ type place struct {
 	uid        types.UID
 }
 
-// target is what the share of a cluster is to be.
+// target is the planned share of a cluster.
 type target struct {
 	uid        types.UID
 	generation int64
-	// body is without fence, and has the problem of the plan.
+	// body has the problem of the plan, and no fence.
 	body     wire.Share
 	selector labels.Selector
 	place    place
 }
 
-// resourcePlan is what becomes of a SharedResource, of the generation that it is about.
+// resourcePlan is the plan of one generation of a SharedResource.
 type resourcePlan struct {
 	uid        types.UID
 	generation int64
-	// refused is why the spec cannot be served, problem why no cluster can have it.
+	// refused is why the spec is invalid, problem why no cluster can have the share.
 	refused, problem *wire.ShareProblem
-	// targets are those of the selected clusters.
+	// targets are the shares of the selected clusters.
 	targets map[string]target
 }
 
-// planner decides about all SharedResources together.
+// planner plans all SharedResources together.
 type planner struct {
 	state *hubState
 	// published are the clusters that have a share, by SharedResource.
 	published map[string][]string
-	// sentDefinitions are the definitions that are brought, by name.
+	// sentDefinitions are the definitions that are sent to clusters, by name.
 	sentDefinitions map[string]sentDefinition
 }
 
-// plan decides by age: of two that share the same objects the older does.
+// plan plans by age: of two SharedResources that overlap the older one is served.
 func (p *planner) plan(all []v1alpha1.SharedResource) map[string]resourcePlan {
 	all = slices.DeleteFunc(slices.Clone(all), func(r v1alpha1.SharedResource) bool { return r.DeletionTimestamp != nil })
 	slices.SortFunc(all, compareAge)
@@ -168,8 +168,8 @@ func (p *planner) planOne(r *v1alpha1.SharedResource) resourcePlan {
 	return out
 }
 
-// selectClusters are the clusters of a SharedResource. One that selects none for its mistake
-// stays with those that have its share, so that they stop and forget nothing.
+// selectClusters returns the selected clusters. With an invalid selector these are the
+// clusters that have the share, so that they stop and keep their records.
 func (p *planner) selectClusters(r *v1alpha1.SharedResource) []string {
 	selector, err := metav1.LabelSelectorAsSelector(&r.Spec.ClusterSelector)
 	if err != nil {
@@ -187,7 +187,7 @@ func (p *planner) selectClusters(r *v1alpha1.SharedResource) []string {
 	return out
 }
 
-// newShareBody is what all clusters are told.
+// newShareBody returns the body that all clusters have in common.
 func (p *planner) newShareBody(r *v1alpha1.SharedResource, d definition, v definitionVersion) wire.Share {
 	direction := directionOf(&r.Spec)
 	s := wire.Share{
@@ -208,7 +208,7 @@ func (p *planner) newShareBody(r *v1alpha1.SharedResource, d definition, v defin
 // maxConfirmed bounds the tokens of one SharedResource.
 const maxConfirmed = 1024
 
-// confirmedTokens are the tokens that the annotation names.
+// confirmedTokens returns the tokens that the annotation names.
 func confirmedTokens(r *v1alpha1.SharedResource) (out []string) {
 	for token := range strings.SplitSeq(r.Annotations[v1alpha1.AnnotationConfirm], ",") {
 		if token = strings.TrimSpace(token); token != "" && len(out) < maxConfirmed {
@@ -218,7 +218,7 @@ func confirmedTokens(r *v1alpha1.SharedResource) (out []string) {
 	return out
 }
 
-// applyRefusal has all clusters stop where the spec cannot be served.
+// applyRefusal stops all shares of a spec that is invalid.
 func (p resourcePlan) applyRefusal() resourcePlan {
 	if p.refused == nil {
 		return p
@@ -230,13 +230,14 @@ func (p resourcePlan) applyRefusal() resourcePlan {
 	return p
 }
 
-// claim is a namespace of one side that objects of a resource are shared in.
+// claim is a namespace of one side with the objects of a resource.
 type claim struct {
 	resource, cluster, namespace string
 	side                         v1alpha1.Side
 }
 
-// claimNamespaces takes the namespaces of a SharedResource, or none if another has one of them.
+// claimNamespaces claims the namespaces of a SharedResource, or none if another one has
+// claimed one of them.
 func claimNamespaces(taken map[claim]string, r *v1alpha1.SharedResource, targets map[string]target) *wire.ShareProblem {
 	var claims []claim
 	for _, name := range slices.Sorted(maps.Keys(targets)) {
@@ -261,7 +262,7 @@ func claimNamespaces(taken map[claim]string, r *v1alpha1.SharedResource, targets
 	return nil
 }
 
-// definitionsToSend are the definitions that SharedResources bring, by name.
+// definitionsToSend returns the definitions that SharedResources send to clusters, by name.
 func (f *hubState) definitionsToSend(all []v1alpha1.SharedResource) map[string]definition {
 	out := map[string]definition{}
 	for i := range all {

@@ -15,10 +15,10 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// objectCost is what an object takes in memory beside its contents, in bytes.
+// objectCost is the memory of an object beside its content, in bytes.
 const objectCost = 1 << 10
 
-// quotaOf is the quota of a SharedResource, with its defaults.
+// quotaOf returns the quota of a SharedResource, with its defaults.
 func quotaOf(spec *v1alpha1.SharedResourceSpec) wire.SharedSize {
 	bytes := resource.MustParse(v1alpha1.DefaultQuotaBytes)
 	out := wire.SharedSize{Objects: v1alpha1.DefaultQuotaObjects, Bytes: bytes.Value()}
@@ -31,27 +31,26 @@ func quotaOf(spec *v1alpha1.SharedResourceSpec) wire.SharedSize {
 	return out
 }
 
-// memoryUse counts what is kept of the objects of a share, which the cluster's account of
-// memory pays for where the cluster may make some. Its fields are guarded by Controller.mu.
+// memoryUse counts the memory of the objects of a share. It is charged to the cluster's
+// account if the cluster may create objects. Its fields are guarded by Controller.mu.
 type memoryUse struct {
 	account *quota.Account
-	// objects is what is kept of each object, and sum that of all.
+	// objects is the use of each object, and sum that of all.
 	objects map[string]objectUse
 	sum     objectUse
-	// reserved is what requests that are being made, or may have been, make of objects.
+	// reserved is the growth by requests that are in flight, or may be.
 	reserved wire.SharedSize
 	// paid is how many bytes the account holds.
 	paid int64
 }
 
-// objectUse is what is kept of objects: those that there are, and in bytes what their last
-// writes left where that is published beside them.
+// objectUse is the use of objects, and the bytes of published results of their last writes.
 type objectUse struct {
 	wire.SharedSize
 	result int64
 }
 
-// set counts an object anew.
+// set sets the use of an object.
 func (h *memoryUse) set(name string, now objectUse) {
 	was := h.objects[name]
 	if now == was {
@@ -63,8 +62,8 @@ func (h *memoryUse) set(name string, now objectUse) {
 	}
 }
 
-// updateAccount has the account hold what is kept, and some more. What users of the hub have made
-// may not fit, and stays unpaid until there is room; then nothing more fits either.
+// updateAccount charges the use and some more to the account. Objects that users of the hub
+// have created may not fit and stay unpaid until there is room; then no more fits either.
 func (h *memoryUse) updateAccount(more wire.SharedSize) error {
 	all := h.sum.Plus(h.reserved).Plus(more)
 	due := all.Bytes + h.sum.result + int64(all.Objects)*objectCost - h.paid
@@ -79,7 +78,7 @@ func (h *memoryUse) updateAccount(more wire.SharedSize) error {
 	return nil
 }
 
-// updateUse counts what is kept of an object: that which is published, or is too large to be.
+// updateUse updates the use of an object that is published, or too large to be.
 func (s *share) updateUse(name string) {
 	var now objectUse
 	e := s.entries[name]
@@ -96,7 +95,7 @@ func (s *share) updateUse(name string) {
 	}
 }
 
-// updateAllUse counts all anew, for another target or other entries.
+// updateAllUse updates the use of all objects, for another target or other entries.
 func (s *share) updateAllUse() {
 	for name := range s.use.objects {
 		s.updateUse(name)
@@ -115,8 +114,8 @@ func (s *share) updateAccount() {
 	_ = s.use.updateAccount(wire.SharedSize{})
 }
 
-// reserve says why a write is beyond the quota, or more than the cluster's memory has room
-// for; else it reserves what the write needs, until the record is released.
+// reserve reserves what a write needs until releaseReservation, or returns why it exceeds the
+// quota or the cluster's memory.
 func (s *share) reserve(name string, rec *writeRequest, o *object, w *write, to sharedobject.Content) (problem string) {
 	s.releaseReservation(rec)
 	has, wants, err := s.sizesOfWrite(o, w, to)
@@ -138,14 +137,13 @@ func (s *share) reserve(name string, rec *writeRequest, o *object, w *write, to 
 	return ""
 }
 
-// releaseReservation takes back what was reserved for a write.
 func (s *share) releaseReservation(rec *writeRequest) {
 	s.use.reserved = s.use.reserved.Minus(rec.reserved)
 	rec.reserved = wire.SharedSize{}
 	s.updateAccount()
 }
 
-// sizesOfWrite is the size of an object before and after a write.
+// sizesOfWrite returns the size of an object before and after a write.
 func (s *share) sizesOfWrite(o *object, w *write, to sharedobject.Content) (has, wants wire.SharedSize, err error) {
 	if o != nil {
 		has = wire.SharedSize{Objects: 1, Bytes: int64(o.size)}
@@ -170,14 +168,12 @@ func (s *share) sizesOfWrite(o *object, w *write, to sharedobject.Content) (has,
 	return has, wire.SharedSize{Objects: 1, Bytes: int64(len(raw))}, err
 }
 
-// checkQuota is the reason for which an object of one size may not have another; empty where
-// it may.
+// checkQuota returns why an object must not grow from one size to another; empty if it may.
 func (s *share) checkQuota(has, wants wire.SharedSize) (reason string) {
 	return s.target.body.Quota.Exceeded(s.use.sum.Plus(s.use.reserved).Minus(has), has, wants)
 }
 
-// quotaReached says which writes of the cluster were refused for the quota and would be
-// again; nil for none.
+// quotaReached returns which writes of the cluster exceed the quota; nil for none.
 func (s *share) quotaReached() *wire.ShareProblem {
 	var names []string
 	for name, wants := range s.beyondQuota {

@@ -19,21 +19,21 @@ import (
 	"github.com/spokelet/spokelet/internal/sharedobject"
 )
 
-// request is one request for a cluster. It is made without a lock: of share, scope and record
-// it reads what does not change.
+// request is one write for a cluster. It is executed without a lock: of share, scope and
+// writeRequest it reads only what does not change.
 type request struct {
 	share  *share
 	scope  *scope
 	record *writeRequest
 	write  *write
 	name   string
-	// object is what the write was made from; nil creates it.
+	// object is what the write is based on; nil for a creation.
 	object *object
 	to     sharedobject.Content
 	body   wire.Share
 }
 
-// errOutdated: the API server has another version of the object than we.
+// errOutdated is returned where the API server has another version of the object.
 var errOutdated = errors.New("the object is another by now")
 
 func labelsOf(c sharedobject.Content) labels.Set { return c.Labels() }
@@ -45,7 +45,7 @@ func (j *request) version() string {
 	return j.object.version
 }
 
-// result is what a request left that was done, nil where that is as it was asked for.
+// result returns the object after a request that was done; nil where it is as requested.
 func (j *request) result(made *object) *object {
 	if made == nil {
 		made = j.object // there was nothing to do
@@ -57,7 +57,7 @@ func (j *request) client() dynamic.ResourceInterface {
 	return j.scope.feed.client.Namespace(j.scope.namespace)
 }
 
-// do makes the request, and returns what the object is now if the API server says so.
+// do sends the request, and returns the object if the response has it.
 func (j *request) do(ctx context.Context) (*object, error) {
 	switch {
 	case j.write.Part == wire.PartDeletion:
@@ -74,13 +74,13 @@ func (j *request) do(ctx context.Context) (*object, error) {
 	}
 	obj, err := j.client().Patch(ctx, j.name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, sub...)
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		// A patch of what is not there is refused before versions are compared.
+		// A patch of an absent field is refused before versions are compared.
 		return j.recheck(ctx, err)
 	}
 	return newObjectOrError(obj, err)
 }
 
-// patch is what makes the object as the write has it, and the subresource that it is for.
+// patch returns the JSON patch of the write, and the subresource that it is for.
 func (j *request) patch() (patch []byte, sub []string, err error) {
 	from, err := sharedobject.Decode(j.object.raw)
 	if err != nil {
@@ -115,8 +115,7 @@ func (j *request) delete(ctx context.Context) error {
 	return j.client().Delete(ctx, j.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
-// recheck reads the object, and says whether it is the one that the request was made
-// for: then the refusal stands.
+// recheck reads the object after a refusal, which stands if the object has not changed.
 func (j *request) recheck(ctx context.Context, refusal error) (*object, error) {
 	obj, err := j.client().Get(ctx, j.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -142,16 +141,16 @@ func newObjectOrError(obj *unstructured.Unstructured, err error) (*object, error
 	return newObject(obj)
 }
 
-// outcome is what an answer of the API server says of a write.
+// outcome is the result of a write, as far as the API server's response tells.
 type outcome int
 
 const (
 	outcomeDone outcome = iota
-	// outcomeRefused: the same request would meet the same each time.
+	// outcomeRefused: every retry would be refused, too.
 	outcomeRefused
 	// outcomeOutdated: there is another version of the object, and nothing was done.
 	outcomeOutdated
-	// outcomeUnknown: it may have been done, or may be later.
+	// outcomeUnknown: the write may have been done, or may still be.
 	outcomeUnknown
 )
 

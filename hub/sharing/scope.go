@@ -9,45 +9,43 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// tombstone is of an object that was deleted, or is not selected any more.
+// tombstone is of an object that was deleted, or is no longer selected.
 type tombstone struct {
 	uid types.UID
-	// generation is the number of the version at which that was so.
+	// generation is the number of the version at which that happened.
 	generation int64
 	unselected bool
 }
 
-// isReplacedBy tells whether it is of a deletion, and an object has taken the name since.
+// isReplacedBy reports whether an object was created again after its deletion.
 func (t tombstone) isReplacedBy(o *object) bool {
 	return t.uid != "" && !t.unselected && t.uid != o.uid
 }
 
-// scope is a namespace of a feed as far as shares need it. Its fields are guarded by
-// Controller.mu.
+// scope has the objects of one namespace of a watch. Its fields are guarded by Controller.mu.
 type scope struct {
 	feed      *objectWatch
 	namespace string
-	// uid is that of the namespace.
+	// uid is the namespace's.
 	uid    types.UID
 	shares map[*share]struct{}
 
-	// objects are those that there are, by name. read: they are all there are, as of
-	// version or later.
+	// objects are those that exist, by name. isListed: they are all, as of version or later.
 	objects  map[string]*object
 	isListed bool
 	version  string
-	// pendingList are those of a start of the feed that is not complete; nil outside one, and
-	// where the start had begun before the scope did.
+	// pendingList are the objects of a list that is under way; nil outside one, and where the
+	// list had begun before the scope existed.
 	pendingList map[string]*object
-	// unverified are those that the watch reported as deleted, and of which nobody knows yet
-	// whether their namespace went with them.
+	// unverified are objects whose deletion the watch has reported, before it is known whether
+	// the namespace or the definition is being deleted.
 	unverified map[string]tombstone
-	// problem is of a namespace that was found to be going. There is no way back. refusal
-	// is that of the latest list.
+	// problem is that the namespace is being deleted, which is final. refusal is the problem of
+	// the latest list.
 	problem, refusal *wire.ShareProblem
 
-	// deletionKeepers counts requests whose answers may be older than deletions, and deletedAt has
-	// the versions of these while there are any.
+	// deletionKeepers counts requests whose responses may be older than deletions, and
+	// deletedAt has the versions of these while there are any.
 	deletionKeepers int
 	deletedAt       map[string]string
 }
@@ -59,7 +57,7 @@ func newScope(f *objectWatch, at place) *scope {
 	}
 }
 
-// findProblem is why nothing is shared in the scope.
+// findProblem returns why nothing is shared in the scope; nil if all is.
 func (s *scope) findProblem() *wire.ShareProblem {
 	switch {
 	case s.problem != nil:
@@ -70,8 +68,8 @@ func (s *scope) findProblem() *wire.ShareProblem {
 	return s.feed.problem
 }
 
-// keepDeletions keeps the versions of deletions until it is released, so that an answer which is
-// older does not bring back what was deleted.
+// keepDeletions keeps the versions of deletions until releaseDeletions, so that an older
+// response does not bring a deleted object back.
 func (s *scope) keepDeletions() { s.deletionKeepers++ }
 
 func (s *scope) releaseDeletions() {
@@ -80,18 +78,18 @@ func (s *scope) releaseDeletions() {
 	}
 }
 
-// isOutdated tells whether a version is one that the last list was later than: the watch may
-// be behind the list of a namespace.
+// isOutdated reports whether a version is older than the last list: the watch may lag behind
+// it.
 func (s *scope) isOutdated(version string) bool { return s.isListed && !isNewer(version, s.version) }
 
-// recordDeletion keeps the version of a deletion.
+// recordDeletion keeps the version of a deletion while a request needs it.
 func (s *scope) recordDeletion(name, version string) {
 	if s.deletionKeepers > 0 {
 		s.deletedAt[name] = version
 	}
 }
 
-// putObject keeps an object, unless there is a later one or it was deleted since.
+// putObject stores an object, unless there is a later version or it was deleted since.
 func (s *scope) putObject(name string, o *object) bool {
 	old := s.objects[name]
 	if old != nil && !isNewer(o.version, old.version) {
@@ -105,7 +103,7 @@ func (s *scope) putObject(name string, o *object) bool {
 	return true
 }
 
-// deleteObject removes an object that the watch reported as deleted.
+// deleteObject removes an object whose deletion the watch has reported.
 func (s *scope) deleteObject(name string, uid types.UID, version string) bool {
 	s.recordDeletion(name, version)
 	old := s.objects[name]
@@ -119,8 +117,8 @@ func (s *scope) deleteObject(name string, uid types.UID, version string) bool {
 	return true
 }
 
-// mergeList takes a list of all objects, of a version. What is newer than that came by the
-// answers to requests and stays, but for a server that has gone back in time.
+// mergeList replaces the objects by those of a list. Later versions, which came with responses
+// to requests, stay, unless the API server was restored from a backup.
 func (s *scope) mergeList(list map[string]*object, version string, restored bool) {
 	for name, old := range s.objects {
 		o := list[name]
@@ -147,7 +145,7 @@ func (s *scope) mergeList(list map[string]*object, version string, restored bool
 	s.isListed, s.version, s.refusal = true, version, nil
 }
 
-// latestVersion is a version at which everything is known.
+// latestVersion returns a version at which all objects are known.
 func (s *scope) latestVersion() int64 {
 	return max(versionNumber(s.version), versionNumber(s.feed.version))
 }

@@ -15,45 +15,43 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// share is a SharedResource as far as it is about one cluster. Its fields are guarded by
-// Controller.mu.
+// share is a SharedResource for one cluster. Its fields are guarded by Controller.mu.
 type share struct {
 	controller    *Controller
 	name, cluster string
 	target        target
 
-	// scope has the objects; nil where there is a problem with the place of the objects.
+	// scope has the objects; nil where the place of the objects has a problem.
 	scope *scope
-	// isPublished: all objects of the scope were published, and then fence, which is of the
-	// version fenced.
+	// isPublished: all objects of the scope were published, and then fence, with the number
+	// fenceVersion.
 	isPublished  bool
 	fence        string
 	fenceVersion int64
-	// isAnnounced: the share is published.
+	// isAnnounced: the share itself is published.
 	isAnnounced bool
 
-	// entries are the objects that are published, by name.
+	// entries are the published objects, by name.
 	entries map[string]entry
-	// tombstones are of objects that were deleted or left the selection, buried their
-	// names, oldest first.
+	// tombstones are of objects that were deleted or are no longer selected, tombstoneOrder has
+	// their names, oldest first.
 	tombstones     map[string]tombstone
 	tombstoneOrder []string
-	// requests are what the cluster asks for, by name.
+	// requests are the cluster's writes, by name of the object.
 	requests map[string]*writeRequest
-	// large are the objects that are too large to be shared, and their sizes.
+	// large are the sizes of objects that are too large to be shared.
 	large map[string]int
-	// use is what is kept of the objects, and waiting are the sizes that writes beyond
-	// the quota would have made, by name.
+	// use is the memory of the objects, and beyondQuota are the sizes that refused writes would
+	// have made, by name.
 	use         memoryUse
 	beyondQuota map[string]wire.SharedSize
 
-	// state is what the cluster said last; nil before that.
+	// state is the cluster's last report; nil before that.
 	state *wire.ShareState
-	// lastDecision is the number of the last decision that was reported.
+	// lastDecision is the number of the last decision that has an Event.
 	lastDecision int64
 }
 
-// shareKey names a share.
 type shareKey struct{ cluster, name string }
 
 func (s *share) key() shareKey { return shareKey{cluster: s.cluster, name: s.name} }
@@ -66,7 +64,7 @@ func (s *share) source(kind string) *resource.Source {
 	return s.controller.cfg.Sync.Source(s.cluster, kind)
 }
 
-// findProblem is why nothing is shared; nil also while objects are being read.
+// findProblem returns why nothing is shared; nil also while objects are being listed.
 func (s *share) findProblem() *wire.ShareProblem {
 	if s.target.body.Problem != nil {
 		return s.target.body.Problem
@@ -77,7 +75,7 @@ func (s *share) findProblem() *wire.ShareProblem {
 	return s.scope.findProblem()
 }
 
-// clusterProblem is what the cluster is told.
+// clusterProblem returns the problem that the cluster gets.
 func (s *share) clusterProblem() *wire.ShareProblem {
 	if p := s.findProblem(); p != nil || s.isPublished {
 		return p
@@ -85,10 +83,10 @@ func (s *share) clusterProblem() *wire.ShareProblem {
 	return wire.NewShareProblem(v1alpha1.ReasonPending, "the objects are being read")
 }
 
-// isSettled tells whether all there is to say of the share at first is said.
+// isSettled reports whether the share can be published for the first time.
 func (s *share) isSettled() bool { return s.isPublished || s.findProblem() != nil }
 
-// setTarget makes of a share what is planned, and tells whether it is another.
+// setTarget applies a planned target.
 func (s *share) setTarget(next target) {
 	last := s.target
 	s.target = next
@@ -104,8 +102,8 @@ func isSameSelector(a, b target) bool {
 	return a.selector != nil && b.selector != nil && a.selector.String() == b.selector.String()
 }
 
-// changePlace leaves the objects of the last place for those of the next. The fence goes first:
-// the cluster does nothing without it.
+// changePlace replaces the objects of the last place by those of the next. It withdraws the
+// fence first: without it the cluster does nothing.
 func (s *share) changePlace(last target) {
 	s.withdrawFence()
 	s.isPublished = false
@@ -129,7 +127,7 @@ func (s *share) changePlace(last target) {
 	}
 }
 
-// publishObjects publishes what the scope has, and then that this is all.
+// publishObjects publishes all objects of the scope, and then a new fence.
 func (s *share) publishObjects() {
 	if s.findProblem() != nil {
 		s.publishShare()
@@ -179,8 +177,7 @@ func (s *share) withdrawFence() {
 	}
 }
 
-// publishShare tells the cluster of the share. One that is new waits until there is something
-// to say.
+// publishShare publishes the share. A new one waits until it is settled.
 func (s *share) publishShare() {
 	if !s.isAnnounced && !s.isSettled() {
 		return
@@ -190,18 +187,18 @@ func (s *share) publishShare() {
 	s.controller.statusQueue.Add(s.name)
 }
 
-// newShareResource is what the cluster is told.
+// newShareResource returns the share as the cluster gets it.
 func (s *share) newShareResource() resource.Resource {
 	body := s.target.body
 	body.Fence, body.Problem = s.fence, s.clusterProblem()
 	raw, err := json.Marshal(body)
 	if err != nil {
-		s.controller.cfg.Logger.Error(err, "share cannot be encoded", "cluster", s.cluster, "share", s.name)
+		s.controller.cfg.Logger.Error(err, "Share cannot be encoded", "cluster", s.cluster, "share", s.name)
 	}
 	return resource.Resource{Key: s.name, UID: string(s.target.uid), Generation: s.target.generation, Body: raw}
 }
 
-// loadShare makes the body of a share when it is sent: a definition may be large.
+// loadShare builds the body of a share when it is sent: a definition may be large.
 func (c *Controller) loadShare(cluster, key string) (resource.Resource, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +211,7 @@ func (c *Controller) loadShare(cluster, key string) (resource.Resource, bool) {
 
 func (s *share) putResource(kind string, r resource.Resource) {
 	if err := s.source(kind).Put(r); err != nil {
-		s.controller.cfg.Logger.Error(err, "share cannot be published", "cluster", s.cluster, "kind", kind, "key", r.Key)
+		s.controller.cfg.Logger.Error(err, "Share cannot be published", "cluster", s.cluster, "kind", kind, "key", r.Key)
 	}
 }
 
@@ -232,7 +229,7 @@ func (s *share) republish() {
 	s.publishShare()
 }
 
-// withdraw ends a share.
+// withdraw withdraws all that is published of a share.
 func (s *share) withdraw() {
 	if s.scope != nil {
 		s.controller.removeFromScope(s, s.scope)
@@ -254,7 +251,7 @@ func (s *share) withdraw() {
 	s.controller.statusQueue.Add(s.name)
 }
 
-// largeObjectError is what is said of the first object that is too large; empty for none.
+// largeObjectError names the first object that is too large; empty for none.
 func (s *share) largeObjectError() string {
 	if len(s.large) == 0 {
 		return ""

@@ -28,31 +28,31 @@ import (
 const (
 	prefixHub     = "hub: "
 	prefixCluster = "cluster: "
-	// maxMessage bounds a text of one cluster in a status, in bytes: there are many of them
-	// in one object.
+	// maxMessage bounds each text of a cluster in a status, in bytes: a status has many of
+	// them.
 	maxMessage = 512
-	// refusedStatusInterval spaces the writes of a status that is refused. The back-off of the queue
-	// does not: it begins anew whenever a write has waited for its turn.
+	// refusedStatusInterval is the pause after a refused status. The queue's backoff would not
+	// do: it starts anew whenever a write has waited for its turn.
 	refusedStatusInterval = time.Minute
 )
 
-// clusterReport is what a share says of itself and its cluster at one time.
+// clusterReport is the state of a share and its cluster at one time.
 type clusterReport struct {
 	// problem is the hub's.
 	problem *wire.ShareProblem
 	state   *wire.ShareState
 	large   string
-	// quota says which writes are refused for the quota.
+	// quota is which writes are refused for the quota.
 	quota *wire.ShareProblem
 }
 
-// statusInput is what is to be shown of a SharedResource.
+// statusInput is what the status of a SharedResource is built from.
 type statusInput struct {
 	resourcePlan
 	shares map[string]clusterReport // by cluster
 }
 
-// newStatusInput collects what is to be shown; false before anything is planned.
+// newStatusInput returns the input of a status; false before anything is planned.
 func (c *Controller) newStatusInput(name string) (v statusInput, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,8 +69,7 @@ func (c *Controller) newStatusInput(name string) (v statusInput, ok bool) {
 	return v, true
 }
 
-// writeStatus shows in a SharedResource how it is shared. What changes nothing is not
-// written, and what changes without end now and then.
+// writeStatus updates the status of a SharedResource, if it has changed.
 func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	if wait := c.statusWait(name); wait > 0 {
 		c.statusQueue.AddAfter(name, wait)
@@ -97,10 +96,10 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 		return fmt.Errorf("SharedResource %s: %w", name, err)
 	}
 	c.recordStatusWrite(name, len(raw))
-	// Of another version than that which it was made of it would lose what that says.
+	// The update is bound to the version that the status was built from.
 	err = client.IgnoreNotFound(c.cfg.Client.Status().Update(ctx, obj, statusOwner))
 	if statuswriter.Refused(err) || apierrors.IsForbidden(err) {
-		c.cfg.Logger.Error(err, "status is refused", "sharedresource", name)
+		c.cfg.Logger.Error(err, "Status is refused", "sharedresource", name)
 		c.statusQueue.AddAfter(name, refusedStatusInterval)
 		return nil
 	}
@@ -128,7 +127,7 @@ func (c *Controller) recordStatusWrite(name string, size int) {
 	c.statusWritten[name] = time.Now()
 }
 
-// buildStatus is what is to be shown in place of the status that there is.
+// buildStatus returns the next status.
 func (v statusInput) buildStatus(obj *v1alpha1.SharedResource) v1alpha1.SharedResourceStatus {
 	last := obj.Status
 	next := v1alpha1.SharedResourceStatus{
@@ -155,7 +154,7 @@ func (v statusInput) buildStatus(obj *v1alpha1.SharedResource) v1alpha1.SharedRe
 	return next
 }
 
-// readyCondition is the condition of the SharedResource.
+// readyCondition returns the condition Ready of the SharedResource.
 func (v statusInput) readyCondition(generation int64, clusters []v1alpha1.SharedCluster) metav1.Condition {
 	if problem := cmp.Or(v.refused, v.problem); problem != nil {
 		return falseCondition(v1alpha1.ConditionReady, problem, prefixHub)
@@ -192,7 +191,7 @@ func falseCondition(kind string, problem *wire.ShareProblem, prefix string) meta
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: withPrefix(prefix, problem.Message)}
 }
 
-// withPrefix says which side a text is about, unless it does itself.
+// withPrefix prefixes a text with the side that it is about, unless it has such a prefix.
 func withPrefix(prefix, text string) string {
 	if !strings.HasPrefix(text, prefixHub) && !strings.HasPrefix(text, prefixCluster) {
 		text = prefix + text
@@ -200,8 +199,8 @@ func withPrefix(prefix, text string) string {
 	return clip(text, maxMessage)
 }
 
-// buildCluster is what is shown of a cluster, in place of what was. What one says that has not
-// answered since the hub's start stays.
+// buildCluster returns the status of a cluster. What it reported before the hub's start stays
+// until it reports again.
 func (s clusterReport) buildCluster(name string, last v1alpha1.SharedCluster) v1alpha1.SharedCluster {
 	next := v1alpha1.SharedCluster{
 		Name: name, Objects: last.Objects, Conflicts: last.Conflicts, LastError: last.LastError, Conditions: slices.Clone(last.Conditions),
@@ -236,8 +235,8 @@ func (s clusterReport) addState(next *v1alpha1.SharedCluster) {
 	})
 }
 
-// addQuota shows what waits for room within a quota. What one says that has not answered
-// since the hub's start stays.
+// addQuota sets the condition QuotaReached. One from before the hub's start stays until the
+// cluster reports again.
 func (s clusterReport) addQuota(next *v1alpha1.SharedCluster) {
 	problem := s.quota
 	if problem == nil && s.state != nil {
@@ -253,7 +252,7 @@ func (s clusterReport) addQuota(next *v1alpha1.SharedCluster) {
 	}
 }
 
-// readyCondition is the condition of a cluster, given those that it had.
+// readyCondition returns the condition Ready of a cluster, given its former conditions.
 func (s clusterReport) readyCondition(last []metav1.Condition) metav1.Condition {
 	switch {
 	case s.problem != nil:
@@ -279,7 +278,7 @@ func (s clusterReport) readyCondition(last []metav1.Condition) metav1.Condition 
 	}
 }
 
-// validReason makes of what a cluster says a reason that the API server takes.
+// validReason returns a reason that the API server accepts.
 func validReason(text string) string {
 	for i, r := range text {
 		letter := r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'

@@ -124,7 +124,7 @@ func TestRefusedStatusIsLoggedAndRetriedRarely(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		var logged atomic.Int64
 		r.logger = funcr.New(func(_, line string) {
-			if strings.Contains(line, `"msg"="status is refused"`) && strings.Contains(line, `"sharedresource"="s"`) {
+			if strings.Contains(line, `"msg"="Status is refused"`) && strings.Contains(line, `"sharedresource"="s"`) {
 				logged.Add(1)
 			}
 		}, funcr.Options{})

@@ -15,20 +15,20 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// maxSelector bounds the text of a selector of objects, in bytes.
+// maxSelector bounds the selector of objects as text, in bytes.
 const maxSelector = 16 << 10
 
-// What is used in place of sharing.
+// These name what to use in place of sharing.
 const (
 	insteadOfBuiltIn = "built-in resources are not shared: a ManifestWork brings objects to clusters, and a view shows what they have"
 	insteadOfOurs    = "it is what clusters are managed by: create its objects in the namespace of a cluster on the hub"
 	insteadOfPolicy  = "it decides what clusters admit: a ManifestWork brings its objects to clusters"
 )
 
-// unshareableGroup are groups of which no resource is shared.
+// unshareableGroup is a group whose resources are not shared.
 type unshareableGroup struct {
 	name string
-	// subdomains: its subdomains are meant, too.
+	// subdomains: groups below it are not shared, either.
 	subdomains bool
 	instead    string
 }
@@ -37,8 +37,8 @@ func (d unshareableGroup) matches(group string) bool {
 	return group == d.name || d.subdomains && strings.HasSuffix(group, "."+d.name)
 }
 
-// unshareableGroups are the domains that are not shared. Reports of policy engines, which have
-// groups of their own, are.
+// unshareableGroups returns the groups that are not shared. Reports of policy engines have
+// groups of their own, which are.
 func unshareableGroups() []unshareableGroup {
 	return []unshareableGroup{
 		{name: "k8s.io", subdomains: true, instead: insteadOfBuiltIn},
@@ -56,7 +56,7 @@ func unshareableGroups() []unshareableGroup {
 	}
 }
 
-// validate says why a spec cannot be served; nil when it can.
+// validate returns why a spec is invalid; nil if it is not.
 func validate(spec *v1alpha1.SharedResourceSpec) *wire.ShareProblem {
 	if problem := validateGroup(spec.Group, spec.Resource); problem != nil {
 		return problem
@@ -121,7 +121,7 @@ func hubTemplate(spec *v1alpha1.SharedResourceSpec) string {
 	return spec.HubNamespace
 }
 
-// objectSelector selects objects by their labels; all without one.
+// objectSelector returns the selector of objects; without one it selects all.
 func objectSelector(spec *v1alpha1.SharedResourceSpec) (labels.Selector, error) {
 	if spec.Selector == nil {
 		return labels.Everything(), nil
@@ -129,7 +129,8 @@ func objectSelector(spec *v1alpha1.SharedResourceSpec) (labels.Selector, error) 
 	return metav1.LabelSelectorAsSelector(spec.Selector)
 }
 
-// expandNamespaces are those of a cluster's objects on the hub and in the cluster.
+// expandNamespaces returns the namespaces of a cluster's objects on the hub and in the
+// cluster.
 func expandNamespaces(spec *v1alpha1.SharedResourceSpec, cluster string) (hub, spoke string, problem *wire.ShareProblem) {
 	hub = strings.ReplaceAll(hubTemplate(spec), v1alpha1.ClusterVariable, cluster)
 	spoke = hub

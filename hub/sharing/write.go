@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxReason bounds what is said of a refusal, in bytes.
+	// maxReason bounds the reason of a refusal, in bytes.
 	maxReason = 1 << 10
-	// requestCost is what a request counts for beside its content, in bytes.
+	// requestCost is what a request costs of Config.Writes beside its content, in bytes.
 	requestCost = 1 << 10
 )
 
-// writeKey names what a cluster asks for: the object of a name, in a share.
+// writeKey identifies a write: the object of a share.
 type writeKey struct {
 	shareKey
 	object string
@@ -29,7 +29,7 @@ type writeKey struct {
 
 func (s *share) writeKey(name string) writeKey { return writeKey{shareKey: s.key(), object: name} }
 
-// write is what a cluster asks for.
+// write is a write that a cluster requests.
 type write struct {
 	wire.SharedWrite
 	generation int64
@@ -37,36 +37,34 @@ type write struct {
 	account    *quota.Account
 }
 
-// answer is what became of the writes of a name.
+// answer is what became of the writes of an object.
 type answer struct {
 	applied, refused int64
 	reason           string
-	// result is the object as the write that was applied left it, nil where that is as it was
-	// asked for.
+	// result is the object after the applied write; nil where it is as requested.
 	result *object
 }
 
-// writeRequest is what a cluster asks for of a name, and what became of it; it is there for as
-// long as the cluster asks. Its fields are guarded by Controller.mu.
+// writeRequest is what a cluster requests for an object, and the answer. It exists as long as
+// the cluster requests it. Its fields are guarded by Controller.mu.
 type writeRequest struct {
-	// pending is the write that has no answer yet.
+	// pending is the write without an answer.
 	pending *write
 	answer
-	// isHeld: a request is being made, or may have been, and its outcome is not known;
-	// nothing is published until it is. done: it is known of a deletion, but not yet what
-	// became of the object, which had the version at.
+	// isHeld: a request is in flight, or may be, and nothing is published before its outcome is
+	// known. isDone: a deletion with the version doneVersion is done, but the watch has not
+	// reported it.
 	isHeld, isDone bool
 	doneVersion    string
-	// isUncertain: a request for the pending write has failed in a way that does not tell
-	// whether it was executed.
+	// isUncertain: a request for the pending write has failed, and may have been executed.
 	isUncertain bool
-	// isWithdrawn: the cluster asks no more.
+	// isWithdrawn: the cluster no longer requests it.
 	isWithdrawn bool
-	// reserved is what is reserved for the write.
+	// reserved is the growth that is reserved for the write.
 	reserved wire.SharedSize
 }
 
-// holdsBack tells whether nothing is to be published of an object.
+// holdsBack reports whether an object must not be published now.
 func (r *writeRequest) holdsBack(o *object) bool {
 	if r.isDone && (o == nil || o.version != r.doneVersion) {
 		r.isHeld, r.isDone = false, false
@@ -74,7 +72,6 @@ func (r *writeRequest) holdsBack(o *object) bool {
 	return r.isHeld
 }
 
-// dropPending drops what is pending.
 func (r *writeRequest) dropPending() {
 	if r.pending != nil {
 		r.pending.account.Close()
@@ -83,7 +80,7 @@ func (r *writeRequest) dropPending() {
 	r.isUncertain = false
 }
 
-// handleWrite takes what a cluster asks for. It runs on the stream's goroutine.
+// handleWrite handles a write that a cluster requests. It runs on the stream's goroutine.
 func (c *Controller) handleWrite(cluster string, r resource.Resource) {
 	asked, err := wire.DecodeSharedWrite(r.Body)
 	c.mu.Lock()
@@ -115,15 +112,15 @@ func (c *Controller) handleWrite(cluster string, r resource.Resource) {
 	c.writeQueue.Add(s.writeKey(name))
 }
 
-// logUnexpected logs now and then what a cluster must not ask for.
+// logUnexpected logs requests that a well-behaved cluster does not make, with a rate limit.
 func (c *Controller) logUnexpected(cluster, key string) {
 	if c.logLimiter.Allow(cluster) {
-		c.cfg.Logger.Info("write of a cluster is not answered: nothing is shared under its key, or too many are waiting",
+		c.cfg.Logger.Info("Write of a cluster is ignored: nothing is shared under its key, or it has too many",
 			"cluster", cluster, "key", strings.ToValidUTF8(key, ""))
 	}
 }
 
-// isKnownWrite tells whether a write would be answered.
+// isKnownWrite reports whether a write would be answered.
 func (c *Controller) isKnownWrite(cluster, key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,8 +128,7 @@ func (c *Controller) isKnownWrite(cluster, key string) bool {
 	return s != nil && (s.requests[name] != nil || c.canAddRequest(cluster))
 }
 
-// findShare is the share of a cluster, and the name of an object, that a key is of; c.mu
-// is held.
+// findShare returns the share and the name of the object of a key; c.mu is held.
 func (c *Controller) findShare(cluster, key string) (*share, string) {
 	k, err := wire.ParseSharedKey(key)
 	if err != nil {
@@ -148,8 +144,8 @@ func (c *Controller) findShare(cluster, key string) (*share, string) {
 	return s, k.Name
 }
 
-// canAddRequest tells whether a cluster may ask for one more object: for all that there are, and
-// some that it creates; c.mu is held.
+// canAddRequest reports whether a cluster may request one more write: one for each existing
+// object, and maxNewObjects; c.mu is held.
 func (c *Controller) canAddRequest(cluster string) bool {
 	asked, there := 0, 0
 	for _, s := range c.byCluster[cluster] {
@@ -161,7 +157,7 @@ func (c *Controller) canAddRequest(cluster string) bool {
 	return asked < there+maxNewObjects
 }
 
-// handleWriteWithdrawal forgets what a cluster asks for no more.
+// handleWriteWithdrawal handles a write that a cluster no longer requests.
 func (c *Controller) handleWriteWithdrawal(cluster, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,8 +171,8 @@ func (c *Controller) handleWriteWithdrawal(cluster, key string) {
 	s.deleteIfWithdrawn(name, rec)
 }
 
-// deleteIfWithdrawn drops a record that nobody asks for, once nothing is held for it. What it
-// answered stays published with the object.
+// deleteIfWithdrawn deletes a withdrawn request that does not hold back its object. Its answer
+// stays published with the object.
 func (s *share) deleteIfWithdrawn(name string, rec *writeRequest) {
 	if !rec.isWithdrawn || rec.isHeld {
 		return
@@ -197,7 +193,7 @@ func (s *share) deleteIfWithdrawn(name string, rec *writeRequest) {
 	}
 }
 
-// syncChangedObject has all know that an object of a scope is another; c.mu is held.
+// syncChangedObject publishes a changed object to all shares of a scope; c.mu is held.
 func (c *Controller) syncChangedObject(in *scope, name string) {
 	for s := range in.shares {
 		s.syncObject(name)
@@ -213,14 +209,14 @@ func (c *Controller) syncChangedObject(in *scope, name string) {
 	}
 }
 
-// publishScope has the shares of a scope publish all of it; c.mu is held.
+// publishScope publishes all objects of a scope to its shares; c.mu is held.
 func (c *Controller) publishScope(in *scope) {
 	for s := range in.shares {
 		s.publishObjects()
 	}
 }
 
-// executeWrite makes the request that a cluster asks for, if it is made from what there is.
+// executeWrite executes the pending write of a key, if it is based on the current object.
 func (c *Controller) executeWrite(ctx context.Context, key writeKey) error {
 	w := c.getPending(key)
 	if w == nil {
@@ -250,7 +246,7 @@ func (c *Controller) executeWrite(ctx context.Context, key writeKey) error {
 	return c.handleResponse(key, j, made, err)
 }
 
-// getPending is the write that is to be executed; nil for none.
+// getPending returns the write to execute; nil for none.
 func (c *Controller) getPending(key writeKey) *write {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,8 +256,8 @@ func (c *Controller) getPending(key writeKey) *write {
 	return nil
 }
 
-// newRequest compares what a write was made from with what there is, and holds what is
-// published until its request is answered. It returns nil if no request is to be made.
+// newRequest compares what a write is based on with the current object, and holds the object
+// back until the response. It returns nil if there is no request to send.
 func (c *Controller) newRequest(key writeKey, w *write, to sharedobject.Content) *request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -300,7 +296,7 @@ func (c *Controller) newRequest(key writeKey, w *write, to sharedobject.Content)
 	return &request{share: s, scope: s.scope, record: rec, write: w, name: key.object, object: o, to: to, body: s.target.body}
 }
 
-// isBasedOn tells whether the cluster has seen an object as it is; nil is none.
+// isBasedOn reports whether a write is based on an object as it is; nil is none.
 func (w *write) isBasedOn(o *object) bool {
 	if o == nil {
 		return w.Seen == ""
@@ -308,7 +304,7 @@ func (w *write) isBasedOn(o *object) bool {
 	return w.Seen == o.hash && (w.uid == "" || w.uid == string(o.uid))
 }
 
-// validateWrite says why a share does not execute a write; empty if it does.
+// validateWrite returns why a share refuses a write; empty if it does not.
 func (s *share) validateWrite(name string, w *write, to sharedobject.Content) string {
 	if p := s.findProblem(); p != nil {
 		return p.Message
@@ -329,7 +325,7 @@ func (s *share) validateWrite(name string, w *write, to sharedobject.Content) st
 	return ""
 }
 
-// isApplied tells whether an object is as a write would make it.
+// isApplied reports whether an object is as a write would make it.
 func (s *share) isApplied(o *object, w *write, to sharedobject.Content) bool {
 	if w.Part == wire.PartDeletion {
 		return o == nil || o.deleting || w.uid != "" && w.uid != string(o.uid)
@@ -342,19 +338,19 @@ func (s *share) isApplied(o *object, w *write, to sharedobject.Content) bool {
 	return err == nil && patch == nil
 }
 
-// answerApplied answers that a write was done, and what it left; c.mu is held.
+// answerApplied answers that a write was done, with its result; c.mu is held.
 func (s *share) answerApplied(name string, rec *writeRequest, w *write, left *object) {
 	rec.applied, rec.result = w.generation, left
 	s.publishResult(name, rec, w)
 }
 
-// answerRefused answers that a write is not done; c.mu is held.
+// answerRefused answers that a write is refused; c.mu is held.
 func (s *share) answerRefused(name string, rec *writeRequest, w *write, reason string) {
 	rec.refused, rec.reason = w.generation, clip("hub: "+reason, maxReason)
 	s.publishResult(name, rec, w)
 }
 
-// refuseWrite is that of a share, for those who do not hold c.mu.
+// refuseWrite is answerRefused for callers that do not hold c.mu.
 func (c *Controller) refuseWrite(key writeKey, w *write, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -367,7 +363,7 @@ func (c *Controller) refuseWrite(key writeKey, w *write, reason string) {
 	}
 }
 
-// publishResult publishes an answer, with what there is by now; c.mu is held.
+// publishResult publishes an answer with the current object; c.mu is held.
 func (s *share) publishResult(name string, rec *writeRequest, w *write) {
 	rec.isHeld = rec.isDone
 	if rec.pending == w {
@@ -381,7 +377,7 @@ func (s *share) publishResult(name string, rec *writeRequest, w *write) {
 	}
 }
 
-// clip cuts a text.
+// clip truncates a text.
 func clip(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -389,7 +385,8 @@ func clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len("...")], "") + "..."
 }
 
-// handleResponse takes the answer to a request. An error has the write tried again.
+// handleResponse handles the response to a request. It returns an error if the write must be
+// retried.
 func (c *Controller) handleResponse(key writeKey, j *request, made *object, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -427,7 +424,7 @@ func (c *Controller) handleResponse(key writeKey, j *request, made *object, err 
 		}
 		s.syncObject(key.object)
 		s.deleteIfWithdrawn(key.object, rec)
-		c.cfg.Logger.V(1).Info("write of a cluster is tried again", "cluster", s.cluster, "key", s.objectKey(key.object), "err", err.Error())
+		c.cfg.Logger.V(1).Info("Write of a cluster will be retried", "cluster", s.cluster, "key", s.objectKey(key.object), "err", err.Error())
 		return fmt.Errorf("write of %s in cluster %s: %w", s.objectKey(key.object), s.cluster, err)
 	}
 }

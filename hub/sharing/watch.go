@@ -20,28 +20,28 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// pageSize is how many objects of one namespace are listed at once.
+// pageSize is how many objects of a namespace are listed at once.
 const pageSize = 500
 
-// watchKey names a feed: the objects of a definition that was made again are others.
+// watchKey identifies a watch: a definition that was created again has other objects.
 type watchKey struct {
 	resource   schema.GroupVersionResource
 	definition types.UID
 }
 
-// objectWatch follows the objects of a resource. It is a watcher.Sink; its fields are guarded by
-// Controller.mu.
+// objectWatch watches the objects of a resource. It is a watcher.Sink; its fields are guarded
+// by Controller.mu.
 type objectWatch struct {
 	controller *Controller
 	key        watchKey
 	client     dynamic.NamespaceableResourceInterface
 	scopes     map[string]*scope // by namespace
-	// isListed: a start was complete. starting: one is not.
+	// isListed: a list was complete. isListing: a list is under way.
 	isListed, isListing bool
-	// version is the latest that was seen.
+	// version is the latest that was observed.
 	version string
-	// problem is why nothing can be shared: we may not watch, or the definition was found
-	// to be going. Of the latter there is no way back.
+	// problem is why nothing can be shared: the watch was refused, or the definition is being
+	// deleted. The latter is final.
 	problem       *wire.ShareProblem
 	isTerminating bool
 
@@ -49,7 +49,7 @@ type objectWatch struct {
 	isStopped bool
 }
 
-// addToScope has a share know the objects of a place; c.mu is held.
+// addToScope returns the scope of a place, with a share added; c.mu is held.
 func (c *Controller) addToScope(s *share, at place) *scope {
 	key := watchKey{resource: at.resource, definition: at.definition}
 	f := c.watches[key]
@@ -69,7 +69,8 @@ func (c *Controller) addToScope(s *share, at place) *scope {
 	return in
 }
 
-// removeFromScope ends that, and with the last share of a feed the feed; c.mu is held.
+// removeFromScope removes a share from a scope, and stops the watch after its last share; c.mu
+// is held.
 func (c *Controller) removeFromScope(s *share, in *scope) {
 	delete(in.shares, s)
 	f := in.feed
@@ -86,7 +87,7 @@ func (c *Controller) removeFromScope(s *share, in *scope) {
 	}
 }
 
-// startWatch starts one; c.mu is held.
+// startWatch starts the watch of a resource; c.mu is held.
 func (c *Controller) startWatch(key watchKey) *objectWatch {
 	ctx, cancel := context.WithCancel(c.runCtx)
 	f := &objectWatch{
@@ -96,7 +97,7 @@ func (c *Controller) startWatch(key watchKey) *objectWatch {
 	start := source.Watch
 	source.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		if o.ResourceVersion != "" && f.isRefused() {
-			// What there is was not shared for a while: it is read anew.
+			// Nothing was shared for a while, so all is listed again.
 			return nil, apierrors.NewResourceExpired("objects could not be watched")
 		}
 		return start(ctx, o)
@@ -115,8 +116,8 @@ func (f *objectWatch) isRefused() bool {
 	return f.problem != nil
 }
 
-// problemOf is what an API server's refusal to list or to watch says of a resource; nil of
-// other errors, which pass.
+// problemOf returns the problem of a refused list or watch; nil for other errors, which are
+// retried.
 func problemOf(err error) *wire.ShareProblem {
 	switch {
 	case err == nil:
@@ -128,7 +129,7 @@ func problemOf(err error) *wire.ShareProblem {
 	return nil
 }
 
-// Begin implements watcher.Sink.
+// Begin begins a list.
 func (f *objectWatch) Begin() {
 	f.controller.mu.Lock()
 	defer f.controller.mu.Unlock()
@@ -138,7 +139,7 @@ func (f *objectWatch) Begin() {
 	}
 }
 
-// End implements watcher.Sink.
+// End ends a list.
 func (f *objectWatch) End(version string) {
 	c := f.controller
 	c.mu.Lock()
@@ -163,7 +164,7 @@ func (f *objectWatch) End(version string) {
 	c.checkComplete()
 }
 
-// Event implements watcher.Sink.
+// Event handles a change of an object.
 func (f *objectWatch) Event(m metav1.Object, deleted bool) {
 	obj, ok := m.(*unstructured.Unstructured)
 	if !ok || !f.observeVersion(obj) {
@@ -175,13 +176,14 @@ func (f *objectWatch) Event(m metav1.Object, deleted bool) {
 	}
 	o, err := newObject(obj)
 	if err != nil {
-		f.controller.cfg.Logger.Error(err, "object cannot be shared", "object", obj.GetNamespace()+"/"+obj.GetName())
+		f.controller.cfg.Logger.Error(err, "Object cannot be shared", "object", obj.GetNamespace()+"/"+obj.GetName())
 		return
 	}
 	f.handleObject(obj, o)
 }
 
-// observeVersion notes the version of an object, and tells whether it is in a namespace of shares.
+// observeVersion records the version of an object, and reports whether its namespace is
+// shared.
 func (f *objectWatch) observeVersion(obj *unstructured.Unstructured) bool {
 	f.controller.mu.Lock()
 	defer f.controller.mu.Unlock()
@@ -229,7 +231,7 @@ func (f *objectWatch) handleDeletion(obj *unstructured.Unstructured) {
 	c.syncChangedObject(in, obj.GetName())
 }
 
-// Refused implements watcher.Sink.
+// Refused handles an error for which the objects cannot be watched.
 func (f *objectWatch) Refused(err error) {
 	c := f.controller
 	c.mu.Lock()
@@ -242,7 +244,7 @@ func (f *objectWatch) Refused(err error) {
 	c.checkComplete()
 }
 
-// publishShares publishes the shares of a feed; c.mu is held.
+// publishShares publishes all shares of a watch; c.mu is held.
 func (c *Controller) publishShares(f *objectWatch) {
 	for _, in := range f.scopes {
 		for s := range in.shares {
@@ -251,14 +253,12 @@ func (c *Controller) publishShares(f *objectWatch) {
 	}
 }
 
-// scopeKey names a scope.
 type scopeKey struct {
 	watchKey
 	namespace string
 }
 
-// listScope lists the objects of a namespace that shares came to need while its feed was
-// running.
+// listScope lists the objects of a namespace that became shared while its watch was running.
 func (c *Controller) listScope(ctx context.Context, key scopeKey) error {
 	in := c.getUnlistedScope(key)
 	if in == nil {
@@ -286,7 +286,8 @@ func (c *Controller) listScope(ctx context.Context, key scopeKey) error {
 	return nil
 }
 
-// getUnlistedScope is a scope whose objects are to be listed, with a guard; nil if there is none.
+// getUnlistedScope returns a scope that must be listed, which keeps deletions meanwhile; nil
+// if it need not be.
 func (c *Controller) getUnlistedScope(key scopeKey) *scope {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -302,8 +303,8 @@ func (c *Controller) getUnlistedScope(key scopeKey) *scope {
 	return in
 }
 
-// listAll reads the objects of a namespace page by page. The version is that of the first
-// page, which the others are of, too.
+// listAll lists the objects of a namespace page by page. All pages have the version of the
+// first.
 func listAll(ctx context.Context, client dynamic.ResourceInterface) (map[string]*object, string, error) {
 	out := map[string]*object{}
 	for o := (metav1.ListOptions{Limit: pageSize}); ; {

@@ -13,15 +13,15 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// eventCost is what an event counts for, in bytes.
+// eventCost is what an event costs of Config.Writes, in bytes.
 const eventCost = 1 << 10
 
-// handleState takes what a cluster says of a share. It runs on the stream's goroutine.
+// handleState handles a cluster's report of a share. It runs on the stream's goroutine.
 func (c *Controller) handleState(cluster string, r resource.Resource) {
 	state, err := wire.DecodeShareState(r.Body)
 	if err != nil {
 		if c.logLimiter.Allow(cluster) {
-			c.cfg.Logger.Error(err, "state of a share was refused", "cluster", cluster, "share", r.Key)
+			c.cfg.Logger.Error(err, "Invalid state of a share", "cluster", cluster, "share", r.Key)
 		}
 		return
 	}
@@ -39,14 +39,14 @@ func (c *Controller) handleState(cluster string, r resource.Resource) {
 	}
 }
 
-// decision is one that is to be reported, and the object that it is about.
+// decision is a decided conflict, and the object of its Event.
 type decision struct {
 	wire.Decided
 	object *metav1.PartialObjectMetadata
 }
 
-// setState keeps a state, and returns the decisions that are new, of objects that there are.
-// The first state says where they begin; c.mu is held.
+// setState stores a report, and returns its new decisions about existing objects. The first
+// report only says where they begin; c.mu is held.
 func (s *share) setState(state *wire.ShareState) (news []decision) {
 	first := s.state == nil
 	s.state = state
@@ -71,7 +71,7 @@ func (s *share) setState(state *wire.ShareState) (news []decision) {
 	return news
 }
 
-// recordDecision reports a decision on its object, unless the cluster makes too many.
+// recordDecision records an Event of a decision, unless the cluster has too many.
 func (c *Controller) recordDecision(cluster string, d decision) {
 	if c.cfg.Writes.Wait(cluster) > 0 {
 		return

@@ -19,9 +19,8 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// verifyDeletions finds out whether objects that have vanished were deleted by somebody, or went
-// with their namespace or definition: that is read after they had vanished, once for all
-// of them.
+// verifyDeletions finds out whether deleted objects were deleted one by one or went with their
+// namespace or definition: it reads these after the deletions, once for all of them.
 func (c *Controller) verifyDeletions(ctx context.Context, key watchKey) error {
 	missing := c.listUnverified(key)
 	if len(missing) == 0 {
@@ -46,7 +45,7 @@ func (c *Controller) verifyDeletions(ctx context.Context, key watchKey) error {
 	return err
 }
 
-// listUnverified are the objects of a feed that have vanished until now.
+// listUnverified returns the objects of a watch whose deletion is not verified.
 func (c *Controller) listUnverified(key watchKey) map[*scope]map[string]tombstone {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +62,7 @@ func (c *Controller) listUnverified(key watchKey) map[*scope]map[string]tombston
 	return out
 }
 
-// checkDefinition asks the API server whether a definition is being deleted, or is gone.
+// checkDefinition returns a problem if a definition is being deleted, or is gone.
 func (c *Controller) checkDefinition(ctx context.Context, key watchKey) (*wire.ShareProblem, error) {
 	name := key.resource.Resource + "." + key.resource.Group
 	list := &metav1.PartialObjectMetadataList{}
@@ -80,8 +79,7 @@ func (c *Controller) checkDefinition(ctx context.Context, key watchKey) (*wire.S
 	return wire.NewShareProblem(v1alpha1.ReasonDefinitionNotReady, "the CustomResourceDefinition is being deleted"), nil
 }
 
-// checkNamespace asks the API server whether the namespace of a scope is being deleted, or
-// is gone.
+// checkNamespace returns a problem if the namespace of a scope is being deleted, or is gone.
 func (c *Controller) checkNamespace(ctx context.Context, in *scope) (*wire.ShareProblem, error) {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -96,7 +94,7 @@ func (c *Controller) checkNamespace(ctx context.Context, in *scope) (*wire.Share
 	return namespaceTermination(in.namespace), nil
 }
 
-// stopWatch ends what is shared of a definition that goes.
+// stopWatch ends the sharing of a definition that is being deleted.
 func (c *Controller) stopWatch(key watchKey, problem *wire.ShareProblem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +109,8 @@ func (c *Controller) stopWatch(key watchKey, problem *wire.ShareProblem) {
 	c.publishShares(f)
 }
 
-// publishDeletions publishes deletions, or ends what is shared of a namespace that goes.
+// publishDeletions publishes verified deletions, or ends the sharing of a namespace that is
+// being deleted.
 func (c *Controller) publishDeletions(in *scope, names map[string]tombstone, problem *wire.ShareProblem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
