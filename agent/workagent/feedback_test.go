@@ -40,7 +40,7 @@ func (r *rig) values() map[string]int64 {
 	return out
 }
 
-func TestIntegersOfFeedbackArriveAsTheyAre(t *testing.T) {
+func TestFeedbackIntegersKeepTheirPrecision(t *testing.T) {
 	r := newRig(t, "w")
 	r.held(t)
 	for _, want := range []map[string]int64{{"a": 1 << 53, "b": math.MaxInt64}, {"a": 1<<53 + 1, "b": math.MinInt64}} {

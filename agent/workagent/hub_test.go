@@ -438,7 +438,7 @@ func TestADeletionThatWasBegunIsBroughtToItsEnd(t *testing.T) {
 	r.run(t)
 }
 
-func TestAWorkThatGoesAsItGetsItsFinalizerIsDeletedInTheSpoke(t *testing.T) {
+func TestWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 	r := newRig(t, "w")
 	r.held(t)
 	gone := r.server.stored()

@@ -75,15 +75,15 @@ func liveNamespace(t *testing.T, admin client.Client, labels map[string]string) 
 	return ns.Name
 }
 
-// rival writes the work whenever a status is on its way, so that the API server
+// conflictingWriter writes the work whenever a status is on its way, so that the API server
 // refuses it.
-type rival struct {
+type conflictingWriter struct {
 	kind     *kind
 	active   atomic.Bool
 	attempts atomic.Int64
 }
 
-func (v *rival) getBetween(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+func (v *conflictingWriter) getBetween(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	v.attempts.Add(1)
 	if v.active.Load() {
 		theirs := v.kind.blank().object()
@@ -97,20 +97,20 @@ func (v *rival) getBetween(ctx context.Context, c client.Client, sub string, o c
 	return c.SubResource(sub).Patch(ctx, o, p, opts...)
 }
 
-func TestAStormOfRealConflictsIsWaitedOutInSilence(t *testing.T) {
-	eachKind(t, testStorm)
+func TestLiveConflictsAreRetriedWithoutErrors(t *testing.T) {
+	eachKind(t, testConflicts)
 }
 
-func testStorm(t *testing.T, k *kind) {
+func testConflicts(t *testing.T, k *kind) {
 	t.Helper()
 	admin := liveClient(t)
 	ns := admin.cluster(t)
-	stored := k.named(ns, "w")
+	stored := k.newWork(ns, "w")
 	stored.SetUID("")
 	if err := admin.Create(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
-	enemy, recorder := &rival{kind: k}, events.NewFakeRecorder(10)
+	enemy, recorder := &conflictingWriter{kind: k}, events.NewFakeRecorder(10)
 	w, err := New(Config{
 		Sync: resource.NewHub(), Events: recorder, HubHash: testHash,
 		Client: interceptor.NewClient(admin.WithWatch, interceptor.Funcs{SubResourcePatch: enemy.getBetween}),

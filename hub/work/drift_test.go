@@ -13,7 +13,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestAWorkIsComparedWithoutANewGeneration(t *testing.T) {
+func TestDriftAnnotationIsSentWithoutNewGeneration(t *testing.T) {
 	tests := map[string]struct {
 		reason, value string
 		want          bool
@@ -25,13 +25,13 @@ func TestAWorkIsComparedWithoutANewGeneration(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work, key := k.named(managed, "w"), k.name+"/c1/w"
+				work, key := k.newWork(managed, "w"), k.name+"/c1/w"
 				r := newRig(t, clusterNamed(managed), work)
 				r.reconcile(t, k, work)
 				before, _ := r.sync.Source(managed, wire.KindWork).Ref(key)
 				r.annotate(t, k, work, map[string]string{wire.AnnotationDrift: tc.value})
 				after, _ := r.sync.Source(managed, wire.KindWork).Ref(key)
-				if _, sent, ok := r.sent(t, key); !ok || sent.ReportDrift != tc.want || (after.Hash != before.Hash) != tc.want || after.Generation != before.Generation {
+				if _, sent, ok := r.loadWork(t, key); !ok || sent.ReportDrift != tc.want || (after.Hash != before.Hash) != tc.want || after.Generation != before.Generation {
 					t.Errorf("%s: sent %t, %+v", tc.reason, ok, sent)
 				}
 			})
@@ -39,9 +39,9 @@ func TestAWorkIsComparedWithoutANewGeneration(t *testing.T) {
 	}
 }
 
-func TestTheConditionsOfAComparedWorkComeAndGo(t *testing.T) {
+func TestDriftConditionsAreSetAndRemoved(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.named(managed, "w"), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w"), k.name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
 		says := func(s wire.WorkStatus) (all [][]string) {

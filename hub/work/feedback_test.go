@@ -38,7 +38,7 @@ func (r *rig) manifests(t *testing.T, w client.Object) []workv1.ManifestConditio
 	return got.Status.ResourceStatus.Manifests
 }
 
-func TestIntegersOfFeedbackArriveAsTheyAre(t *testing.T) {
+func TestFeedbackIntegersKeepTheirPrecision(t *testing.T) {
 	const beyondFloats = 1<<53 + 1
 	tests := map[string]struct {
 		reason string
@@ -53,7 +53,7 @@ func TestIntegersOfFeedbackArriveAsTheyAre(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			k := manifestWorks(testHash, false)
-			w := k.named(managed, "w", k.held)
+			w := k.newWork(managed, "w", k.addFinalizer)
 			r := newRig(t, clusterNamed(managed), w)
 			for _, value := range tc.values {
 				r.report(t, managed, "manifestwork/c1/w", "uid-w", withFeedback(integer("big", value)))

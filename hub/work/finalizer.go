@@ -19,12 +19,12 @@ const releasePage = 100
 func (w *Works) addFinalizer(ctx context.Context, k *kind, work client.Object) error {
 	changed, err := w.patchFinalizers(ctx, k, work, controllerutil.AddFinalizer)
 	if changed {
-		w.wrote(k.keyOf(work), work.GetResourceVersion())
+		w.recordWrite(k.keyOf(work), work.GetResourceVersion())
 	}
 	return err
 }
 
-func (w *Works) dropFinalizer(ctx context.Context, k *kind, work client.Object) error {
+func (w *Works) removeFinalizer(ctx context.Context, k *kind, work client.Object) error {
 	_, err := w.patchFinalizers(ctx, k, work, controllerutil.RemoveFinalizer)
 	return client.IgnoreNotFound(err)
 }
@@ -62,7 +62,7 @@ func (w *Works) patchFinalizers(
 // those of works whose deletion in the background has not ended.
 func (w *Works) Release(ctx context.Context, cluster string) (left []string, err error) {
 	for _, k := range w.kinds {
-		if err := w.settle(ctx, k, cluster); err != nil {
+		if err := w.waitForPublishers(ctx, k, cluster); err != nil {
 			return left, err
 		}
 		released, err := w.releaseKind(ctx, k, cluster)
@@ -71,21 +71,21 @@ func (w *Works) Release(ctx context.Context, cluster string) (left []string, err
 			return left, err
 		}
 	}
-	return append(left, w.abandon(cluster)...), nil
+	return append(left, w.dropBackgroundDeletions(cluster)...), nil
 }
 
-// settle waits for the runs that publish works of a cluster. One that began before the
+// waitForPublishers waits for the runs that publish works of a cluster. One that began before the
 // cache said that the cluster is going may have its finalizer yet to put on, and nobody
 // would take that off.
-func (w *Works) settle(ctx context.Context, k *kind, cluster string) error {
-	names, err := w.names(ctx, k, cluster)
+func (w *Works) waitForPublishers(ctx context.Context, k *kind, cluster string) error {
+	names, err := w.listNames(ctx, k, cluster)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		key := k.key(name).String()
-		w.publishing.LockKey(key)
-		_ = w.publishing.UnlockKey(key)
+		w.keyLocks.LockKey(key)
+		_ = w.keyLocks.UnlockKey(key)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (w *Works) releaseKind(ctx context.Context, k *kind, cluster string) (left 
 	}
 	list.SetGroupVersionKind(gvk)
 	for {
-		if err := w.live.List(ctx, &list, client.InNamespace(cluster), client.Limit(releasePage), client.Continue(list.Continue)); err != nil {
+		if err := w.apiReader.List(ctx, &list, client.InNamespace(cluster), client.Limit(releasePage), client.Continue(list.Continue)); err != nil {
 			return left, fmt.Errorf("list %s works: %w", k.name, err)
 		}
 		for i := range list.Items {
@@ -106,7 +106,7 @@ func (w *Works) releaseKind(ctx context.Context, k *kind, cluster string) (left 
 			if !controllerutil.ContainsFinalizer(work, k.finalizer) {
 				continue
 			}
-			if err := w.dropFinalizer(ctx, k, work); err != nil {
+			if err := w.removeFinalizer(ctx, k, work); err != nil {
 				return left, fmt.Errorf("release %s work %s: %w", k.name, work.Name, err)
 			}
 			left = append(left, k.name+"/"+work.Name)

@@ -33,9 +33,9 @@ type reported interface {
 	conditions() *[]metav1.Condition
 	// merge brings a report into the status and leaves what was there as it was.
 	merge(r wire.WorkStatus, now metav1.Time)
-	// shorten leaves manifests out of the status until its JSON is shorter by so
+	// dropManifests leaves manifests out of the status until its JSON is shorter by so
 	// many bytes, or nothing is left of them.
-	shorten(by int) (left, total int)
+	dropManifests(by int) (left, total int)
 }
 
 // kind is what tells the works of one API from those of another.
@@ -79,6 +79,6 @@ func (k *kind) encodeBody(it item, work wire.Work) (resource.Resource, error) {
 	return resource.Resource{Key: k.keyOf(obj).String(), UID: string(obj.GetUID()), Generation: obj.GetGeneration(), Body: body}, nil
 }
 
-func nameOf(key wire.WorkKey) types.NamespacedName {
+func namespacedName(key wire.WorkKey) types.NamespacedName {
 	return types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
 }

@@ -53,9 +53,9 @@ func (m *manifestWork) merge(r wire.WorkStatus, now metav1.Time) {
 	m.Status = workconvert.MergeManifestWork(m.Status, r, now)
 }
 
-func (m *manifestWork) shorten(by int) (left, total int) {
+func (m *manifestWork) dropManifests(by int) (left, total int) {
 	status := &m.Status.ResourceStatus
 	all := status.Manifests
-	status.Manifests = shorten(all, by, func(c workv1.ManifestCondition) []metav1.Condition { return c.Conditions })
+	status.Manifests = dropEntries(all, by, func(c workv1.ManifestCondition) []metav1.Condition { return c.Conditions })
 	return len(status.Manifests), len(all)
 }

@@ -42,8 +42,8 @@ func (m *multiclusterWork) merge(r wire.WorkStatus, now metav1.Time) {
 	m.Status = workconvert.MergeMulticluster(m.Status, r, now)
 }
 
-func (m *multiclusterWork) shorten(by int) (left, total int) {
+func (m *multiclusterWork) dropManifests(by int) (left, total int) {
 	all := m.Status.ManifestConditions
-	m.Status.ManifestConditions = shorten(all, by, func(c v1alpha1.ManifestCondition) []metav1.Condition { return c.Conditions })
+	m.Status.ManifestConditions = dropEntries(all, by, func(c v1alpha1.ManifestCondition) []metav1.Condition { return c.Conditions })
 	return len(m.Status.ManifestConditions), len(all)
 }

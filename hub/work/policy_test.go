@@ -19,7 +19,7 @@ import (
 	"github.com/spokelet/spokelet/hub/mutation"
 )
 
-func TestPolicyPutsTheFinalizerOnAndNeverStandsInTheWay(t *testing.T) {
+func TestPolicyAddsFinalizerAndIgnoresFailures(t *testing.T) {
 	objects, err := mutation.Parse(policyYAML)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestPolicyPutsTheFinalizerOnAndNeverStandsInTheWay(t *testing.T) {
 	})
 }
 
-func TestPolicyIsInstalledWhereItIsServed(t *testing.T) {
+func TestPolicyIsInstalledWhereServed(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		answer  error

@@ -23,19 +23,19 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// publisher reconciles the works of one kind.
-type publisher struct {
+// workReconciler reconciles the works of one kind.
+type workReconciler struct {
 	works *Works
 	kind  *kind
 }
 
 // Reconcile publishes one work.
-func (p publisher) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	return quietly(p.works.publish(ctx, p.kind, req.NamespacedName))
+func (p workReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	return requeueOnConflict(p.works.publish(ctx, p.kind, req.NamespacedName))
 }
 
-// quietly turns a conflict into another look: the cache lags behind.
-func quietly(err error) (ctrl.Result, error) {
+// requeueOnConflict turns a conflict into another look: the cache lags behind.
+func requeueOnConflict(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: 1}, nil
 	}
@@ -47,9 +47,9 @@ func quietly(err error) (ctrl.Result, error) {
 // would publish it for good.
 func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName) error {
 	key := k.key(name).String()
-	w.publishing.LockKey(key)
-	defer func() { _ = w.publishing.UnlockKey(key) }()
-	managed, known, err := w.cluster(ctx, name.Namespace)
+	w.keyLocks.LockKey(key)
+	defer func() { _ = w.keyLocks.UnlockKey(key) }()
+	managed, known, err := w.clusterState(ctx, name.Namespace)
 	if err != nil {
 		return err
 	}
@@ -57,37 +57,37 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 	obj := it.object()
 	switch err := w.client.Get(ctx, name, obj); {
 	case apierrors.IsNotFound(err):
-		w.gone(k.key(name))
-		return w.conclude(k.key(name), managed)
+		w.forgetWork(k.key(name))
+		return w.publishTombstone(k.key(name), managed)
 	case err != nil:
 		return fmt.Errorf("get work: %w", err)
 	}
-	w.replaced(k.key(name), obj.GetUID())
+	w.dropReplacedTombstone(k.key(name), obj.GetUID())
 	switch leaving := obj.GetDeletionTimestamp() != nil; {
 	case leaving && !known && !k.shared:
-		return w.dropFinalizer(ctx, k, obj) // its cluster is no more: nobody will ever answer
+		return w.removeFinalizer(ctx, k, obj) // its cluster is no more: nobody will ever answer
 	case !managed:
-		w.warn(k, obj)
+		w.warnNotManaged(k, obj)
 		return nil
-	case leaving && w.inBackground(k.key(name), obj):
-		return w.sendDeletion(ctx, k, it)
+	case leaving && w.isDeletedInBackground(k.key(name), obj):
+		return w.publishDeletion(ctx, k, it)
 	case leaving && !controllerutil.ContainsFinalizer(obj, k.finalizer):
 		w.source(name.Namespace).Delete(k.key(name).String())
 		return nil
 	case k.maxName > 0 && len(name.Name) > k.maxName:
-		return w.refuseName(ctx, k, obj)
+		return w.reportInvalidName(ctx, k, obj)
 	case leaving:
-		return w.sendDeletion(ctx, k, it)
+		return w.publishDeletion(ctx, k, it)
 	}
 	if err := w.addFinalizer(ctx, k, obj); err != nil {
 		return err
 	}
-	return w.send(ctx, k, it)
+	return w.publishCurrent(ctx, k, it)
 }
 
-// gone forgets what was kept for a work that is no more.
-func (w *Works) gone(key wire.WorkKey) {
-	w.pace.Forget(key)
+// forgetWork forgets what was kept for a work that is no more.
+func (w *Works) forgetWork(key wire.WorkKey) {
+	w.statusPacer.Forget(key)
 	w.renderings.forget(key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,12 +98,12 @@ func (w *Works) source(cluster string) *resource.Source {
 	return w.sync.Source(cluster, wire.KindWork)
 }
 
-// send puts a work into Sync. One that is too large to travel is reported as
+// publishCurrent puts a work into Sync. One that is too large to travel is reported as
 // failed; the version before it stays in force.
-func (w *Works) send(ctx context.Context, k *kind, it item) error {
+func (w *Works) publishCurrent(ctx context.Context, k *kind, it item) error {
 	obj := it.object()
-	if substitutes(obj) {
-		return w.sendRendered(ctx, k, it)
+	if refersToCluster(obj) {
+		return w.publishRendered(ctx, k, it)
 	}
 	r, err := k.encode(it)
 	if err != nil {
@@ -111,67 +111,67 @@ func (w *Works) send(ctx context.Context, k *kind, it item) error {
 	}
 	if obj.GetDeletionTimestamp() != nil {
 		w.renderings.forget(k.keyOf(obj))
-	} else if w.renderings.end(k.keyOf(obj)) {
+	} else if w.renderings.clear(k.keyOf(obj)) {
 		w.queue.Add(k.keyOf(obj))
 	}
-	return w.put(k, obj, r)
+	return w.putResource(k, obj, r)
 }
 
-func (w *Works) put(k *kind, obj client.Object, r resource.Resource) error {
+func (w *Works) putResource(k *kind, obj client.Object, r resource.Resource) error {
 	err := w.source(obj.GetNamespace()).Put(r)
 	if errors.Is(err, resource.ErrTooLarge) || errors.Is(err, resource.ErrInvalidKey) {
-		w.refuse(k, obj, err)
+		w.reportRefusal(k, obj, err)
 		return nil
 	}
 	return err
 }
 
-// refuseName is for a work whose anchor can have no name: it never was in a spoke.
-func (w *Works) refuseName(ctx context.Context, k *kind, obj client.Object) error {
+// reportInvalidName is for a work whose anchor can have no name: it never was in a spoke.
+func (w *Works) reportInvalidName(ctx context.Context, k *kind, obj client.Object) error {
 	if obj.GetDeletionTimestamp() != nil {
-		return w.dropFinalizer(ctx, k, obj)
+		return w.removeFinalizer(ctx, k, obj)
 	}
-	w.refuse(k, obj, fmt.Errorf("its name has %d characters, more than %d leave no room for the hub's hash in the name of its AppliedManifestWork",
+	w.reportRefusal(k, obj, fmt.Errorf("its name has %d characters, more than %d leave no room for the hub's hash in the name of its AppliedManifestWork",
 		len(obj.GetName()), k.maxName))
 	return nil
 }
 
-// refuse reports that a work is not sent.
-func (w *Works) refuse(k *kind, obj client.Object, why error) {
-	w.enqueue(k.keyOf(obj), ownReport(obj.GetUID(), k.refusal(obj, why)))
+// reportRefusal reports that a work is not sent.
+func (w *Works) reportRefusal(k *kind, obj client.Object, why error) {
+	w.enqueue(k.keyOf(obj), newHubReport(obj.GetUID(), k.newRefusalCondition(obj, why)))
 }
 
-// refusal says that a work is not sent.
-func (k *kind) refusal(obj client.Object, why error) metav1.Condition {
+// newRefusalCondition says that a work is not sent.
+func (k *kind) newRefusalCondition(obj client.Object, why error) metav1.Condition {
 	return metav1.Condition{
 		Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,
 		Message: k.failure + ": " + why.Error(), ObservedGeneration: obj.GetGeneration(),
 	}
 }
 
-// ownReport is what the hub itself has to say of a work: one condition.
-func ownReport(uid types.UID, c metav1.Condition) statuswriter.Report {
+// newHubReport is what the hub itself has to say of a work: one condition.
+func newHubReport(uid types.UID, c metav1.Condition) statuswriter.Report {
 	return statuswriter.Report{UID: uid, Refused: true, Status: wire.WorkStatus{
 		ObservedGeneration: c.ObservedGeneration, Conditions: []metav1.Condition{c},
 	}}
 }
 
-// load makes a body at the moment it is sent.
-func (w *Works) load(cluster, key string) (resource.Resource, bool) {
-	k, name, ok := w.workIn(cluster, key)
+// loadResource makes a body at the moment it is sent.
+func (w *Works) loadResource(cluster, key string) (resource.Resource, bool) {
+	k, name, ok := w.parseKey(cluster, key)
 	if !ok {
 		return resource.Resource{}, false
 	}
 	ctx := context.Background()
 	it := k.blank()
 	err := w.client.Get(ctx, name, it.object())
-	if e, leaving := w.leaving(k.key(name)); leaving && apierrors.IsNotFound(err) {
+	if e, leaving := w.publishedTombstone(k.key(name)); leaving && apierrors.IsNotFound(err) {
 		return *e.deletion, true
 	}
 	if err != nil {
 		return resource.Resource{}, false // gone: its Delete follows
 	}
-	if substitutes(it.object()) {
+	if refersToCluster(it.object()) {
 		// What has no value now is not sent: whoever notices says so of the work.
 		r, err := w.render(ctx, k, it)
 		return r, err == nil
@@ -180,27 +180,27 @@ func (w *Works) load(cluster, key string) (resource.Resource, bool) {
 	return r, err == nil
 }
 
-// workIn returns the work that a cluster's key is about, if it may be.
-func (w *Works) workIn(cluster, key string) (*kind, types.NamespacedName, bool) {
+// parseKey returns the work that a cluster's key is about, if it may be.
+func (w *Works) parseKey(cluster, key string) (*kind, types.NamespacedName, bool) {
 	parsed, err := wire.ParseWorkKey(key)
 	if err != nil || parsed.Namespace != cluster {
 		return nil, types.NamespacedName{}, false
 	}
 	k, ok := w.kind(parsed)
-	return k, nameOf(parsed), ok
+	return k, namespacedName(parsed), ok
 }
 
-// warn says once that a work lies where no cluster will take it.
-func (w *Works) warn(k *kind, work client.Object) {
+// warnNotManaged says once that a work lies where no cluster will take it.
+func (w *Works) warnNotManaged(k *kind, work client.Object) {
 	if k.shared {
 		return
 	}
 	w.mu.Lock()
-	_, before := w.warned[work.GetUID()]
-	if len(w.warned) >= maxWarned {
-		clear(w.warned)
+	_, before := w.warnedUIDs[work.GetUID()]
+	if len(w.warnedUIDs) >= maxWarned {
+		clear(w.warnedUIDs)
 	}
-	w.warned[work.GetUID()] = struct{}{}
+	w.warnedUIDs[work.GetUID()] = struct{}{}
 	w.mu.Unlock()
 	if !before {
 		w.events.Eventf(work, nil, corev1.EventTypeWarning, "ClusterNotManaged", "Publish",
@@ -208,8 +208,8 @@ func (w *Works) warn(k *kind, work client.Object) {
 	}
 }
 
-// names of the works of one kind in the namespace of a cluster, from the cache.
-func (w *Works) names(ctx context.Context, k *kind, cluster string) ([]types.NamespacedName, error) {
+// listNames of the works of one kind in the namespace of a cluster, from the cache.
+func (w *Works) listNames(ctx context.Context, k *kind, cluster string) ([]types.NamespacedName, error) {
 	list := k.list()
 	// Nothing but the names is read, and they are strings: no need for copies.
 	if err := w.client.List(ctx, list, client.InNamespace(cluster), client.UnsafeDisableDeepCopy); err != nil {

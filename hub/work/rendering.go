@@ -22,18 +22,18 @@ import (
 type rendering struct {
 	uid        types.UID
 	generation int64
-	// used are the references that it was made with, or failed with.
-	used values.Used
+	// references are the references that it was made with, or failed with.
+	references values.Used
 	// size is that of its manifests, in bytes, before they are replaced.
 	size int
 	// refusal is the condition Applied of a work that is not sent; nil where it is sent.
 	refusal *metav1.Condition
-	// told is the condition Applied that the agent gave a work which is refused: of what
+	// agentApplied is the condition Applied that the agent gave a work which is refused: of what
 	// was applied before. Nil while that is not known.
-	told *metav1.Condition
-	// unsaid: the refusal, or its end, is still to be written. version counts what there
+	agentApplied *metav1.Condition
+	// needsWrite: the refusal, or its end, is still to be written. version counts what there
 	// was to be written, from 1.
-	unsaid  bool
+	needsWrite  bool
 	version int
 }
 
@@ -46,8 +46,8 @@ type renderings struct {
 	clusters map[string]map[wire.WorkKey]*rendering
 }
 
-// put keeps what was made of a work, and tells whether there is something to write.
-func (r *renderings) put(key wire.WorkKey, next rendering) (unsaid bool) {
+// set keeps what was made of a work, and tells whether there is something to write.
+func (r *renderings) set(key wire.WorkKey, next rendering) (unsaid bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	works := r.clusters[key.Namespace]
@@ -59,21 +59,21 @@ func (r *renderings) put(key wire.WorkKey, next rendering) (unsaid bool) {
 		r.clusters[key.Namespace] = works
 	}
 	if before := works[key]; before != nil && before.uid == next.uid {
-		next.told, next.unsaid, next.version = before.told, before.unsaid, before.version
+		next.agentApplied, next.needsWrite, next.version = before.agentApplied, before.needsWrite, before.version
 		if !equality.Semantic.DeepEqual(before.refusal, next.refusal) {
-			next.unsaid = true
+			next.needsWrite = true
 			next.version++
 		}
 	} else {
-		next.unsaid, next.version = next.refusal != nil, 1
+		next.needsWrite, next.version = next.refusal != nil, 1
 	}
 	works[key] = &next
-	return next.unsaid
+	return next.needsWrite
 }
 
-// end is for a work that refers to its cluster no more. It tells whether there is
+// clear is for a work that refers to its cluster no more. It tells whether there is
 // something to write.
-func (r *renderings) end(key wire.WorkKey) (unsaid bool) {
+func (r *renderings) clear(key wire.WorkKey) (unsaid bool) {
 	r.mu.Lock()
 	before := r.clusters[key.Namespace][key]
 	r.mu.Unlock()
@@ -81,11 +81,11 @@ func (r *renderings) end(key wire.WorkKey) (unsaid bool) {
 	switch {
 	case before == nil:
 		return false
-	case before.refusal == nil && !before.unsaid:
+	case before.refusal == nil && !before.needsWrite:
 		r.forget(key)
 		return false
 	}
-	return r.put(key, rendering{uid: before.uid, generation: before.generation})
+	return r.set(key, rendering{uid: before.uid, generation: before.generation})
 }
 
 // forget drops what is kept of a work.
@@ -99,20 +99,20 @@ func (r *renderings) forget(key wire.WorkKey) {
 	}
 }
 
-// forgetAll drops what is kept of the works of a cluster.
-func (r *renderings) forgetAll(cluster string) {
+// forgetCluster drops what is kept of the works of a cluster.
+func (r *renderings) forgetCluster(cluster string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.clusters, cluster)
 }
 
-// stale returns the works that were made with other values than a cluster has, in order,
+// listStale returns the works that were made with other values than a cluster has, in order,
 // and the size of their manifests, in bytes.
-func (r *renderings) stale(cluster values.Cluster) (keys []wire.WorkKey, size int) {
+func (r *renderings) listStale(cluster values.Cluster) (keys []wire.WorkKey, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, of := range r.clusters[cluster.Name] {
-		if !cluster.Agrees(of.used) {
+		if !cluster.Agrees(of.references) {
 			keys, size = append(keys, key), size+of.size
 		}
 	}
@@ -120,8 +120,8 @@ func (r *renderings) stale(cluster values.Cluster) (keys []wire.WorkKey, size in
 	return keys, size
 }
 
-// of returns what is known of a work.
-func (r *renderings) of(key wire.WorkKey, uid types.UID) (rendering, bool) {
+// get returns what is known of a work.
+func (r *renderings) get(key wire.WorkKey, uid types.UID) (rendering, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.clusters[key.Namespace][key]
@@ -131,56 +131,56 @@ func (r *renderings) of(key wire.WorkKey, uid types.UID) (rendering, bool) {
 	return *known, true
 }
 
-// unsaid returns what the hub has to write of a work: that it is refused, or what the
+// pendingReport returns what the hub has to write of a work: that it is refused, or what the
 // agent said of it before it was.
-func (r *renderings) unsaid(key wire.WorkKey) (report statuswriter.Report, version int, ok bool) {
+func (r *renderings) pendingReport(key wire.WorkKey) (report statuswriter.Report, version int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.clusters[key.Namespace][key]
-	if known == nil || !known.unsaid {
+	if known == nil || !known.needsWrite {
 		return statuswriter.Report{}, 0, false
 	}
 	is := known.refusal
 	if is == nil {
-		is = known.told
+		is = known.agentApplied
 	}
 	// What the agent said of an earlier generation says nothing of this one, nor is
 	// anything to be taken back that nobody knows: the agent's next report does it.
 	if is == nil || is.ObservedGeneration != known.generation {
-		known.unsaid, known.told = false, nil
+		known.needsWrite, known.agentApplied = false, nil
 		return statuswriter.Report{}, 0, false
 	}
-	return ownReport(known.uid, *is), known.version, true
+	return newHubReport(known.uid, *is), known.version, true
 }
 
-// said records that what there was to be written is written, and what the agent says.
-func (r *renderings) said(key wire.WorkKey, uid types.UID, version int) {
+// markWritten records that what there was to be written is written, and what the agent says.
+func (r *renderings) markWritten(key wire.WorkKey, uid types.UID, version int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.clusters[key.Namespace][key]
 	if known == nil || known.uid != uid || known.version != version {
 		return
 	}
-	known.unsaid = false
+	known.needsWrite = false
 	if known.refusal == nil {
-		known.told = nil
+		known.agentApplied = nil
 	}
 }
 
-// tell records what the agent says of a work that is refused.
-func (r *renderings) tell(key wire.WorkKey, uid types.UID, applied *metav1.Condition) {
+// recordAgentApplied records what the agent says of a work that is refused.
+func (r *renderings) recordAgentApplied(key wire.WorkKey, uid types.UID, applied *metav1.Condition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.clusters[key.Namespace][key]
 	if known == nil || known.uid != uid || applied == nil {
 		return
 	}
-	known.told = applied.DeepCopy()
+	known.agentApplied = applied.DeepCopy()
 }
 
-// overlay puts a refusal in the place of what the agent says. It has the time of a
+// setRefusal puts a refusal in the place of what the agent says. It has the time of a
 // refusal that was there before.
-func overlay(conditions *[]metav1.Condition, refusal metav1.Condition, before *metav1.Condition, now metav1.Time) {
+func setRefusal(conditions *[]metav1.Condition, refusal metav1.Condition, before *metav1.Condition, now metav1.Time) {
 	refusal.LastTransitionTime = now
 	if before != nil && before.Status == refusal.Status {
 		refusal.LastTransitionTime = before.LastTransitionTime

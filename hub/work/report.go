@@ -32,7 +32,7 @@ const conditionApplied = workv1.WorkApplied
 
 // receive takes a status from an agent. It runs on the stream's goroutine.
 func (w *Works) receive(cluster string, r resource.Resource) {
-	key, status, ok := w.read(cluster, r)
+	key, status, ok := w.decodeReport(cluster, r)
 	if !ok {
 		r.Account.Close()
 		return
@@ -40,10 +40,10 @@ func (w *Works) receive(cluster string, r resource.Resource) {
 	w.enqueue(key, statuswriter.Report{UID: types.UID(r.UID), Status: status, Since: r.Since, Release: r.Account.Close})
 }
 
-// read decodes a status, if it is about a work that exists, or whose end is waited
+// decodeReport decodes a status, if it is about a work that exists, or whose end is waited
 // for: what an agent can make us hold is bounded by what the hub's users made.
-func (w *Works) read(cluster string, r resource.Resource) (key wire.WorkKey, status wire.WorkStatus, ok bool) {
-	k, name, ok := w.workIn(cluster, r.Key)
+func (w *Works) decodeReport(cluster string, r resource.Resource) (key wire.WorkKey, status wire.WorkStatus, ok bool) {
+	k, name, ok := w.parseKey(cluster, r.Key)
 	if !ok {
 		if w.logLimiter.Allow(cluster) {
 			w.log.Info("agent reports on a work that is not its own", "cluster", cluster, "key", r.Key)
@@ -55,7 +55,7 @@ func (w *Works) read(cluster string, r resource.Resource) (key wire.WorkKey, sta
 	if err := w.client.Get(context.Background(), name, k.blank().object()); err != nil {
 		// Of a work that is there the UID is asked about later: an agent may know of one
 		// that has taken the name before our cache does.
-		e, leaving := w.leaving(key)
+		e, leaving := w.publishedTombstone(key)
 		if ended = leaving && string(e.uid) == r.UID; !ended {
 			return key, status, false
 		}
@@ -67,7 +67,7 @@ func (w *Works) read(cluster string, r resource.Resource) (key wire.WorkKey, sta
 		}
 		return key, status, false
 	}
-	w.hear(key, r.UID, status)
+	w.recordDeletionProgress(key, r.UID, status)
 	return key, status, !ended || status.Finalized
 }
 
@@ -99,7 +99,7 @@ func (w *Works) Start(ctx context.Context) error {
 		w.log.Error(err, "finalizers of works are written one by one")
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { w.followBackground(ctx) })
+	wg.Go(func() { w.runLateDeletionWarnings(ctx) })
 	for range writers {
 		wg.Go(func() {
 			for w.next(ctx) {
@@ -136,7 +136,7 @@ func (w *Works) next(ctx context.Context) bool {
 	}
 	r.Done()
 	w.queue.Forget(key)
-	if _, _, unsaid := w.renderings.unsaid(key); unsaid {
+	if _, _, unsaid := w.renderings.pendingReport(key); unsaid {
 		w.queue.Add(key) // the report was overtaken, and did not take it along
 	}
 	return true
@@ -145,7 +145,7 @@ func (w *Works) next(ctx context.Context) bool {
 // nextOwn writes what the hub itself has to say of a work that refers to its cluster, if
 // it has anything to say. Unlike a report it is made when it is written.
 func (w *Works) nextOwn(ctx context.Context, key wire.WorkKey) bool {
-	r, version, ok := w.renderings.unsaid(key)
+	r, version, ok := w.renderings.pendingReport(key)
 	if !ok {
 		return true
 	}
@@ -155,7 +155,7 @@ func (w *Works) nextOwn(ctx context.Context, key wire.WorkKey) bool {
 		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 		return true
 	}
-	w.renderings.said(key, r.UID, version)
+	w.renderings.markWritten(key, r.UID, version)
 	w.queue.Forget(key)
 	return true
 }
@@ -166,11 +166,11 @@ func (w *Works) wait(key wire.WorkKey) time.Duration {
 	w.mu.Lock()
 	waiting, reported := w.pending[key]
 	w.mu.Unlock()
-	wait := w.pace.Wait(key)
+	wait := w.statusPacer.Wait(key)
 	if !reported || waiting.Refused {
 		return wait
 	}
-	return max(wait, w.writes.Wait(key.Namespace))
+	return max(wait, w.writeQuota.Wait(key.Namespace))
 }
 
 // write brings a report into its work, and of one that the API server refuses what it
@@ -181,7 +181,7 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r statuswriter.Repo
 		return nil // nothing of the kind is enqueued
 	}
 	// It may have waited until its cluster had left: another hub may serve the work now.
-	if ours, err := w.ours(ctx, key.Namespace); err != nil || !ours {
+	if ours, err := w.isManagedCluster(ctx, key.Namespace); err != nil || !ours {
 		return err
 	}
 	for {
@@ -205,47 +205,47 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r statuswriter.Repo
 // writeReport brings a report into its work: from the cache first, and from the API
 // server when the cache turns out to lag.
 func (w *Works) writeReport(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
-	err := w.writeOver(ctx, w.recent, k, key, r)
+	err := w.writeStatus(ctx, w.getCached, k, key, r)
 	switch {
 	case apierrors.IsConflict(err):
 		w.metrics.Wrote(statuswriter.ResultConflict)
-		err = w.writeOver(ctx, w.fresh, k, key, r)
-	case errors.Is(err, errElse):
+		err = w.writeStatus(ctx, w.getLive, k, key, r)
+	case errors.Is(err, errStale):
 		// The agent may know more than our cache: of us as well as of a hub before us.
-		w.pace.Spend(key, 0)
-		err = w.writeOver(ctx, w.fresh, k, key, r)
+		w.statusPacer.Spend(key, 0)
+		err = w.writeStatus(ctx, w.getLive, k, key, r)
 	}
-	if errors.Is(err, errElse) {
+	if errors.Is(err, errStale) {
 		return nil // nor will it be
 	}
 	return err
 }
 
-// errElse says that a work, as it was read, is not the one that a report is about,
+// errStale says that a work, as it was read, is not the one that a report is about,
 // or is not on its way out although the agent is done with it.
-var errElse = errors.New("work is another than the one reported on")
+var errStale = errors.New("work is another than the one reported on")
 
-// get reads a work.
-type get func(context.Context, wire.WorkKey, client.Object) error
+// getFunc reads a work.
+type getFunc func(context.Context, wire.WorkKey, client.Object) error
 
-func (w *Works) fresh(ctx context.Context, key wire.WorkKey, work client.Object) error {
-	return w.live.Get(ctx, nameOf(key), work)
+func (w *Works) getLive(ctx context.Context, key wire.WorkKey, work client.Object) error {
+	return w.apiReader.Get(ctx, namespacedName(key), work)
 }
 
-// recent reads a work as our own last write left it, or later. The cache may not
+// getCached reads a work as our own last write left it, or later. The cache may not
 // have seen that write: beside an older state, a report that takes the last one
 // back would look like no change and be lost.
-func (w *Works) recent(ctx context.Context, key wire.WorkKey, work client.Object) error {
-	err := w.client.Get(ctx, nameOf(key), work)
-	if err != nil || w.caughtUp(key, work.GetResourceVersion()) {
+func (w *Works) getCached(ctx context.Context, key wire.WorkKey, work client.Object) error {
+	err := w.client.Get(ctx, namespacedName(key), work)
+	if err != nil || w.isCurrent(key, work.GetResourceVersion()) {
 		return err
 	}
-	return w.fresh(ctx, key, work)
+	return w.getLive(ctx, key, work)
 }
 
-// caughtUp tells whether a version is not before our own last write, which is
+// isCurrent tells whether a version is not before our own last write, which is
 // then forgotten.
-func (w *Works) caughtUp(key wire.WorkKey, version string) bool {
+func (w *Works) isCurrent(key wire.WorkKey, version string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	own, ok := w.written[key]
@@ -259,8 +259,8 @@ func (w *Works) caughtUp(key wire.WorkKey, version string) bool {
 	return true
 }
 
-// wrote remembers the version that a write of ours made.
-func (w *Works) wrote(key wire.WorkKey, version string) {
+// recordWrite remembers the version that a write of ours made.
+func (w *Works) recordWrite(key wire.WorkKey, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if order, err := resourceversion.CompareResourceVersion(version, w.written[key]); err == nil && order < 0 {
@@ -269,26 +269,26 @@ func (w *Works) wrote(key wire.WorkKey, version string) {
 	w.written[key] = version
 }
 
-func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkKey, r statuswriter.Report) error {
+func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire.WorkKey, r statuswriter.Report) error {
 	it := k.blank()
 	work := it.object()
 	if err := from(ctx, key, work); err != nil {
 		if r.Status.Finalized && apierrors.IsNotFound(err) {
-			w.left(key, r.UID)
+			w.acknowledgeDeletion(key, r.UID)
 		}
 		return client.IgnoreNotFound(err)
 	}
 	if work.GetUID() != r.UID {
-		return errElse
+		return errStale
 	}
 	if r.Status.Finalized {
 		if work.GetDeletionTimestamp() == nil {
-			return errElse
+			return errStale
 		}
-		if err := w.dropFinalizer(ctx, k, work); err != nil {
+		if err := w.removeFinalizer(ctx, k, work); err != nil {
 			return err
 		}
-		w.left(key, r.UID) // what was deleted in the background may be held by others
+		w.acknowledgeDeletion(key, r.UID) // what was deleted in the background may be held by others
 		return nil
 	}
 	conditions := *it.conditions()
@@ -296,30 +296,30 @@ func (w *Works) writeOver(ctx context.Context, from get, k *kind, key wire.WorkK
 		return nil // overtaken
 	}
 	before := it.status()
-	made, refers := w.renderings.of(key, r.UID)
-	applied, stored := bring(it, r, made.refusal, metav1.Now())
-	if refers && !k.isRefusal(applied) {
-		w.renderings.tell(key, r.UID, applied)
+	made, refers := w.renderings.get(key, r.UID)
+	applied, stored := applyReport(it, r, made.refusal, metav1.Now())
+	if refers && !k.isReferenceRefusal(applied) {
+		w.renderings.recordAgentApplied(key, r.UID, applied)
 	}
 	if equality.Semantic.DeepEqual(before, it.status()) {
 		w.metrics.Wrote(statuswriter.ResultUnchanged)
-		w.renderings.said(key, r.UID, made.version) // version 0 is of none
+		w.renderings.markWritten(key, r.UID, made.version) // version 0 is of none
 		return nil
 	}
-	w.writes.Spend(key.Namespace, int64(stored))
+	w.writeQuota.Spend(key.Namespace, int64(stored))
 	if err := w.patchStatus(ctx, k, it, before, stored); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	w.renderings.said(key, r.UID, made.version)
+	w.renderings.markWritten(key, r.UID, made.version)
 	w.metrics.Written(r)
-	w.announce(work, conditions, *it.conditions())
+	w.recordEvent(work, conditions, *it.conditions())
 	return nil
 }
 
-// bring makes the status of a work that which it has after a report. A refusal of the
+// applyReport makes the status of a work that which it has after a report. A refusal of the
 // hub stands in the place of Applied as the agent says it, which is returned, with the
 // size in bytes of the whole work.
-func bring(it item, r statuswriter.Report, refusal *metav1.Condition, now metav1.Time) (applied *metav1.Condition, stored int) {
+func applyReport(it item, r statuswriter.Report, refusal *metav1.Condition, now metav1.Time) (applied *metav1.Condition, stored int) {
 	before := meta.FindStatusCondition(*it.conditions(), conditionApplied)
 	conditions := it.conditions()
 	if r.Refused {
@@ -336,7 +336,7 @@ func bring(it item, r statuswriter.Report, refusal *metav1.Condition, now metav1
 		}
 	}
 	if refusal != nil {
-		overlay(conditions, *refusal, before, now)
+		setRefusal(conditions, *refusal, before, now)
 	}
 	return applied, trim(it, now, r.LeftOut)
 }
@@ -345,26 +345,26 @@ func bring(it item, r statuswriter.Report, refusal *metav1.Condition, now metav1
 // more as it was read. The whole work has about size bytes.
 func (w *Works) patchStatus(ctx context.Context, k *kind, it item, before any, size int) error {
 	work := it.object()
-	patch, err := difference(work, before, it.status())
+	patch, err := newStatusPatch(work, before, it.status())
 	if err != nil {
 		return err
 	}
 	key := k.keyOf(work)
-	w.pace.Spend(key, size)
+	w.statusPacer.Spend(key, size)
 	target := k.blank().object()
 	target.SetNamespace(key.Namespace)
 	target.SetName(key.Name)
 	if err := w.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
-	w.wrote(key, target.GetResourceVersion())
+	w.recordWrite(key, target.GetResourceVersion())
 	return nil
 }
 
-// difference is the merge patch from one status to another, for the work as it was
+// newStatusPatch is the merge patch from one status to another, for the work as it was
 // read and no other. Numbers stay as they are written: as float64 an integer of
 // feedback would be another, or none that the API server takes.
-func difference(work client.Object, before, after any) ([]byte, error) {
+func newStatusPatch(work client.Object, before, after any) ([]byte, error) {
 	old, err := json.Marshal(map[string]any{"status": before})
 	if err != nil {
 		return nil, fmt.Errorf("encode status: %w", err)

@@ -56,7 +56,7 @@ func (r *rig) report(t *testing.T, cluster, key, uid string, s wire.WorkStatus) 
 	}
 }
 
-func TestAgentIsBelievedAboutItsOwnWorksAlone(t *testing.T) {
+func TestReportsOnForeignWorksAreRejected(t *testing.T) {
 	tests := map[string]struct {
 		reason, cluster, key, uid string
 		written                   bool
@@ -71,7 +71,7 @@ func TestAgentIsBelievedAboutItsOwnWorksAlone(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				w := k.named(managed, "w", k.held)
+				w := k.newWork(managed, "w", k.addFinalizer)
 				r := newRig(t, clusterNamed(managed), w)
 				r.report(t, tc.cluster, strings.Replace(tc.key, "KIND", k.name, 1), tc.uid, applied(1, metav1.ConditionTrue))
 				got, _ := r.get(t, k, w)
@@ -86,10 +86,10 @@ func TestAgentIsBelievedAboutItsOwnWorksAlone(t *testing.T) {
 	}
 }
 
-// observed is what the Applied of a work speaks of.
-func observed(it item) int64 { return workconvert.Observed(*it.conditions()) }
+// observedGeneration is what the Applied of a work speaks of.
+func observedGeneration(it item) int64 { return workconvert.Observed(*it.conditions()) }
 
-func TestAnAgentMayKnowMoreThanTheCache(t *testing.T) {
+func TestReportOnWorkNewerThanCacheIsWritten(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		lags    func(client.Object)
@@ -103,7 +103,7 @@ func TestAnAgentMayKnowMoreThanTheCache(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				w := k.named(managed, "w", k.held)
+				w := k.newWork(managed, "w", k.addFinalizer)
 				r := newRig(t, clusterNamed(managed), w)
 				r.lagging, _ = w.DeepCopyObject().(client.Object)
 				tc.lags(r.lagging)
@@ -128,9 +128,9 @@ func TestAnAgentMayKnowMoreThanTheCache(t *testing.T) {
 	}
 }
 
-func TestStatusIsWrittenWhenItChanges(t *testing.T) {
+func TestStatusIsWrittenOnlyWhenChanged(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		w := k.named(managed, "w", k.held)
+		w := k.newWork(managed, "w", k.addFinalizer)
 		theirs := []metav1.Condition{{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X", LastTransitionTime: metav1.Now()}}
 		switch w := w.(type) {
 		case *v1alpha1.Work:
@@ -153,13 +153,13 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 			t.Error("a write that changes only a time")
 		}
 		tell(applied(1, metav1.ConditionFalse))
-		if got, _ := r.get(t, k, w); r.writes != 1 || observed(got) != 2 {
+		if got, _ := r.get(t, k, w); r.writes != 1 || observedGeneration(got) != 2 {
 			t.Errorf("an overtaken report is written: %+v", got.status())
 		}
 		r.conflict = 1
 		tell(applied(3, metav1.ConditionTrue))
 		got, _ := r.get(t, k, w)
-		if observed(got) != 3 {
+		if observedGeneration(got) != 3 {
 			t.Errorf("a conflict loses the report: %+v", got.status())
 		}
 		before := meta.FindStatusCondition(*first.conditions(), "Applied").LastTransitionTime
@@ -172,9 +172,9 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 	})
 }
 
-func TestAWriteCarriesWhatChangedAndNothingElse(t *testing.T) {
+func TestStatusPatchContainsOnlyChanges(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		w := k.named(managed, "w", k.held)
+		w := k.newWork(managed, "w", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), w)
 		tell := func(s wire.WorkStatus) string {
 			r.report(t, managed, k.name+"/c1/w", "uid-w", s)
@@ -209,9 +209,9 @@ func mustJSON(t *testing.T, v any) []byte {
 	return raw
 }
 
-func TestReportThatTakesTheLastOneBackIsWritten(t *testing.T) {
+func TestReportThatRevertsOwnWriteIsWritten(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		w := k.named(managed, "w", k.held)
+		w := k.newWork(managed, "w", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), w)
 		tell := func(status metav1.ConditionStatus) {
 			r.report(t, managed, k.name+"/c1/w", "uid-w", applied(1, status))
@@ -233,26 +233,26 @@ func TestReportThatTakesTheLastOneBackIsWritten(t *testing.T) {
 	})
 }
 
-func TestWorkThatIsGoneIsForgotten(t *testing.T) {
+func TestDeletedWorkIsForgotten(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		w := k.named(managed, "w")
+		w := k.newWork(managed, "w")
 		r := newRig(t, clusterNamed(managed), w)
 		r.reconcile(t, k, w)
 		if len(r.written) != 1 {
 			t.Fatalf("remembered %v, want the write of the finalizer", r.written)
 		}
-		r.vanish(t, k, w)
-		r.tellEnd(t, k, w, true)
+		r.forceDelete(t, k, w)
+		r.sendDeleteEvent(t, k, w, true)
 		r.reconcile(t, k, w)
-		if len(r.written)+len(r.ends) != 0 || len(r.sync.Source(managed, wire.KindWork).Keys()) != 0 {
+		if len(r.written)+len(r.tombstones) != 0 || len(r.sync.Source(managed, wire.KindWork).Keys()) != 0 {
 			t.Errorf("the work is gone, and %v is still remembered", r.written)
 		}
 	})
 }
 
-func TestFinalizedLetsTheWorkGo(t *testing.T) {
+func TestFinalizedReportRemovesFinalizer(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		gone, here := k.named(managed, "gone", k.deleting), k.named(managed, "here", k.held)
+		gone, here := k.newWork(managed, "gone", k.setDeleting), k.newWork(managed, "here", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), gone, here)
 		r.report(t, managed, k.name+"/c1/gone", "uid-gone", wire.WorkStatus{Finalized: true})
 		if _, ok := r.get(t, k, gone); ok {
@@ -265,7 +265,7 @@ func TestFinalizedLetsTheWorkGo(t *testing.T) {
 	})
 }
 
-func TestEventsComeWithChanges(t *testing.T) {
+func TestEventsAreRecordedOnConditionChanges(t *testing.T) {
 	condition := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
 		return []metav1.Condition{{Type: "Applied", Status: status, Reason: reason, Message: "m"}}
 	}
@@ -286,7 +286,7 @@ func TestEventsComeWithChanges(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.announce(multicluster().named(managed, "w"), tc.before, tc.after)
+			r.recordEvent(multicluster().newWork(managed, "w"), tc.before, tc.after)
 			var got string
 			if len(r.events.Events) > 0 {
 				got = <-r.events.Events
@@ -298,7 +298,7 @@ func TestEventsComeWithChanges(t *testing.T) {
 	}
 }
 
-func TestStatusIsTrimmedToWhatFits(t *testing.T) {
+func TestOversizedStatusIsTrimmed(t *testing.T) {
 	const all = 5_000 // of which a work has room for less than 4,200
 	eachKind(t, func(t *testing.T, k *kind) {
 		it := k.blank()
@@ -313,36 +313,36 @@ func TestStatusIsTrimmedToWhatFits(t *testing.T) {
 				Conditions:   []metav1.Condition{{Type: "Applied", Status: status, Message: strings.Repeat("m", 100)}},
 			})
 		}
-		bring(it, reportOf(report), nil, metav1.NewTime(time.Unix(1, 0)))
-		if n := size(it.status()); n > statuswriter.MaxStored {
+		applyReport(it, newReport(report), nil, metav1.NewTime(time.Unix(1, 0)))
+		if n := jsonSize(it.status()); n > statuswriter.MaxStored {
 			t.Errorf("status has %d bytes", n)
 		}
 		text := string(mustJSON(t, it.status()))
 		if !strings.Contains(text, fmt.Sprintf(`"ordinal":%d`, all-1)) {
 			t.Error("what failed is left out")
 		}
-		c := meta.FindStatusCondition(*it.conditions(), trimmedType)
+		c := meta.FindStatusCondition(*it.conditions(), conditionTrimmed)
 		if left := strings.Count(text, `"ordinal"`); c == nil || c.ObservedGeneration != 4 || left < 1000 {
 			t.Fatalf("%d manifests, condition %+v", left, c)
 		}
 		before := mustJSON(t, it.status())
-		bring(it, reportOf(report), nil, metav1.NewTime(time.Unix(2, 0)))
+		applyReport(it, newReport(report), nil, metav1.NewTime(time.Unix(2, 0)))
 		if again := mustJSON(t, it.status()); !bytes.Equal(before, again) {
 			t.Error("the same report changes the status")
 		}
 		report.Manifests = report.Manifests[:10]
-		bring(it, reportOf(report), nil, metav1.NewTime(time.Unix(3, 0)))
-		if meta.FindStatusCondition(*it.conditions(), trimmedType) != nil {
+		applyReport(it, newReport(report), nil, metav1.NewTime(time.Unix(3, 0)))
+		if meta.FindStatusCondition(*it.conditions(), conditionTrimmed) != nil {
 			t.Error("everything fits, and the status says otherwise")
 		}
 	})
 }
 
-func reportOf(s wire.WorkStatus) statuswriter.Report { return statuswriter.Report{Status: s} }
+func newReport(s wire.WorkStatus) statuswriter.Report { return statuswriter.Report{Status: s} }
 
-func TestAStatusIsDecodedOnlyForAnExistingWork(t *testing.T) {
+func TestReportOnUnknownWorkIsNotDecoded(t *testing.T) {
 	k := multicluster()
-	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
+	r := newRig(t, clusterNamed(managed), k.newWork(managed, "w", k.addFinalizer))
 	bomb := []byte(`{"manifests":[{}` + strings.Repeat(",{}", 400_000) + `]}`)
 	for name, tc := range map[string]struct {
 		reason, cluster, key string
@@ -363,9 +363,9 @@ func TestAStatusIsDecodedOnlyForAnExistingWork(t *testing.T) {
 	}
 }
 
-func TestWhatAReportHoldsIsGivenBack(t *testing.T) {
+func TestReportMemoryIsReleased(t *testing.T) {
 	k := multicluster()
-	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
+	r := newRig(t, clusterNamed(managed), k.newWork(managed, "w", k.addFinalizer))
 	memory := quota.NewMemory(1000, 1000)
 	receive := func(key string, body []byte) {
 		account := memory.Account(managed)
@@ -395,9 +395,9 @@ func TestWhatAReportHoldsIsGivenBack(t *testing.T) {
 	held("it is written", 0)
 }
 
-func TestAgentErrorsAreLoggedAtALimitedRate(t *testing.T) {
+func TestInvalidReportsAreLoggedAtLimitedRate(t *testing.T) {
 	k := multicluster()
-	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
+	r := newRig(t, clusterNamed(managed), k.newWork(managed, "w", k.addFinalizer))
 	lines := 0
 	r.log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
 	for i := range 1000 {

@@ -31,18 +31,18 @@ import (
 // is the most that admission.manifestLimit can be.
 const maxRendered = 1 << 20
 
-// errValues is of a work whose references cannot be replaced.
-var errValues = errors.New("values of the cluster")
+// errReferences is of a work whose references cannot be replaced.
+var errReferences = errors.New("values of the cluster")
 
-// substitutes tells whether the manifests of a work refer to its cluster. One that is
+// refersToCluster tells whether the manifests of a work refer to its cluster. One that is
 // going is sent without manifests.
-func substitutes(obj client.Object) bool {
+func refersToCluster(obj client.Object) bool {
 	return obj.GetAnnotations()[wire.AnnotationSubstitute] == "true" && obj.GetDeletionTimestamp() == nil
 }
 
-// encodeFor makes what is published of a work that refers to its cluster, and returns the
-// references that this depends on. It fails with errValues when one has no value.
-func (k *kind) encodeFor(it item, cluster values.Cluster) (resource.Resource, values.Used, error) {
+// encodeWithValues makes what is published of a work that refers to its cluster, and returns the
+// references that this depends on. It fails with errReferences when one has no value.
+func (k *kind) encodeWithValues(it item, cluster values.Cluster) (resource.Resource, values.Used, error) {
 	body := it.wire()
 	// The cache's own list and manifests stay as they are.
 	manifests := slices.Clone(body.Spec.Workload.Manifests)
@@ -50,10 +50,10 @@ func (k *kind) encodeFor(it item, cluster values.Cluster) (resource.Resource, va
 	for i := range manifests {
 		raw, err := expander.Manifest(manifests[i].Raw)
 		if errors.Is(err, values.ErrTooLarge) {
-			return resource.Resource{}, expander.Used(), fmt.Errorf("%w: %w: the limit is %d bytes", errValues, err, maxRendered)
+			return resource.Resource{}, expander.Used(), fmt.Errorf("%w: %w: the limit is %d bytes", errReferences, err, maxRendered)
 		}
 		if err != nil {
-			return resource.Resource{}, expander.Used(), fmt.Errorf("%w: manifest %d: %w", errValues, i, err)
+			return resource.Resource{}, expander.Used(), fmt.Errorf("%w: manifest %d: %w", errReferences, i, err)
 		}
 		manifests[i] = workv1.Manifest{}
 		manifests[i].Raw = raw
@@ -73,17 +73,17 @@ func manifestsSize(work wire.Work) (size int) {
 
 // render makes what is sent of a work that refers to its cluster.
 func (w *Works) render(ctx context.Context, k *kind, it item) (resource.Resource, error) {
-	cluster, err := w.valuesOf(ctx, it.object().GetNamespace())
+	cluster, err := w.clusterValues(ctx, it.object().GetNamespace())
 	if err != nil {
 		return resource.Resource{}, err
 	}
-	r, _, err := k.encodeFor(it, cluster)
+	r, _, err := k.encodeWithValues(it, cluster)
 	return r, err
 }
 
-// valuesOf returns what works may refer to, as the cache has it.
-func (w *Works) valuesOf(ctx context.Context, cluster string) (values.Cluster, error) {
-	record, err := w.record(ctx, cluster)
+// clusterValues returns what works may refer to, as the cache has it.
+func (w *Works) clusterValues(ctx context.Context, cluster string) (values.Cluster, error) {
+	record, err := w.getCluster(ctx, cluster)
 	if err != nil {
 		return values.Cluster{}, err
 	}
@@ -93,26 +93,26 @@ func (w *Works) valuesOf(ctx context.Context, cluster string) (values.Cluster, e
 	return values.Of(record), nil
 }
 
-// sendRendered puts a work that refers to its cluster into Sync. One whose references
+// publishRendered puts a work that refers to its cluster into Sync. One whose references
 // cannot be replaced is reported as failed, and the version before it stays in force.
-func (w *Works) sendRendered(ctx context.Context, k *kind, it item) error {
+func (w *Works) publishRendered(ctx context.Context, k *kind, it item) error {
 	obj := it.object()
 	key := k.keyOf(obj)
-	cluster, err := w.valuesOf(ctx, obj.GetNamespace())
+	cluster, err := w.clusterValues(ctx, obj.GetNamespace())
 	if err != nil {
 		return err
 	}
 	for {
-		r, used, err := k.encodeFor(it, cluster)
-		if err != nil && !errors.Is(err, errValues) {
+		r, used, err := k.encodeWithValues(it, cluster)
+		if err != nil && !errors.Is(err, errReferences) {
 			return err
 		}
-		next := rendering{uid: obj.GetUID(), generation: obj.GetGeneration(), used: used, size: manifestsSize(it.wire())}
+		next := rendering{uid: obj.GetUID(), generation: obj.GetGeneration(), references: used, size: manifestsSize(it.wire())}
 		if err != nil {
-			refusal := k.refusal(obj, err)
+			refusal := k.newRefusalCondition(obj, err)
 			next.refusal = &refusal
 		}
-		if w.renderings.put(key, next) {
+		if w.renderings.set(key, next) {
 			w.queue.Add(key)
 		}
 		if err := w.putRendered(k, it, r, next.refusal != nil); err != nil {
@@ -120,7 +120,7 @@ func (w *Works) sendRendered(ctx context.Context, k *kind, it item) error {
 		}
 		// Who followed a change of the cluster before it was known what this work uses has
 		// passed it over.
-		if cluster, err = w.valuesOf(ctx, obj.GetNamespace()); err != nil || cluster.Agrees(used) {
+		if cluster, err = w.clusterValues(ctx, obj.GetNamespace()); err != nil || cluster.Agrees(used) {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (w *Works) sendRendered(ctx context.Context, k *kind, it item) error {
 func (w *Works) putRendered(k *kind, it item, r resource.Resource, refused bool) error {
 	obj := it.object()
 	if !refused {
-		return w.put(k, obj, r)
+		return w.putResource(k, obj, r)
 	}
 	// What Sync does not know of when it is complete is withdrawn from the spoke. With a
 	// reference there it stays as an earlier process of the hub sent it: load has no body
@@ -142,18 +142,18 @@ func (w *Works) putRendered(k *kind, it item, r resource.Resource, refused bool)
 	if err != nil {
 		return err
 	}
-	return w.put(k, obj, r)
+	return w.putResource(k, obj, r)
 }
 
-// isRefusal tells whether a condition says that references cannot be replaced.
-func (k *kind) isRefusal(c *metav1.Condition) bool {
-	return c != nil && c.Reason == k.failed && strings.HasPrefix(c.Message, k.failure+": "+errValues.Error()+": ")
+// isReferenceRefusal tells whether a condition says that references cannot be replaced.
+func (k *kind) isReferenceRefusal(c *metav1.Condition) bool {
+	return c != nil && c.Reason == k.failed && strings.HasPrefix(c.Message, k.failure+": "+errReferences.Error()+": ")
 }
 
-// referring publishes the works of a cluster anew that use a value of it that has changed.
-type referring struct{ works *Works }
+// valuesReconciler publishes the works of a cluster anew that use a value of it that has changed.
+type valuesReconciler struct{ works *Works }
 
-func (f referring) setup(mgr ctrl.Manager) error {
+func (f valuesReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("work-values").
 		For(&clusterv1.ManagedCluster{}, builder.WithPredicates(valuesChanged())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers}).
@@ -176,27 +176,27 @@ func valuesChanged() predicate.Predicate {
 
 // Reconcile publishes those works of one cluster. Changes without end are followed at a
 // steady rate: who writes the status of a cluster may be another than who pays for works.
-func (f referring) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (f valuesReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	w := f.works
-	cluster, err := w.valuesOf(ctx, req.Name)
+	cluster, err := w.clusterValues(ctx, req.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	stale, size := w.renderings.stale(cluster)
+	stale, size := w.renderings.listStale(cluster)
 	if len(stale) == 0 {
 		return ctrl.Result{}, nil
 	}
-	if wait := w.following.Wait(req.Name); wait > 0 {
+	if wait := w.renderPacer.Wait(req.Name); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	w.following.Spend(req.Name, size)
+	w.renderPacer.Spend(req.Name, size)
 	for _, key := range stale {
 		k, ok := w.kind(key)
 		if !ok {
 			continue
 		}
 		if err := w.publish(ctx, k, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}); err != nil {
-			return quietly(err)
+			return requeueOnConflict(err)
 		}
 	}
 	return ctrl.Result{}, nil

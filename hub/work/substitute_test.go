@@ -29,8 +29,8 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// labelled gives a cluster labels, and claims of the same names.
-func labelled(labels map[string]string) func(*clusterv1.ManagedCluster) {
+// withLabels gives a cluster labels, and claims of the same names.
+func withLabels(labels map[string]string) func(*clusterv1.ManagedCluster) {
 	return func(c *clusterv1.ManagedCluster) {
 		c.Labels = maps.Clone(labels)
 		for name, value := range labels {
@@ -39,16 +39,16 @@ func labelled(labels map[string]string) func(*clusterv1.ManagedCluster) {
 	}
 }
 
-// referTo makes a work one that refers to its cluster, in a ConfigMap with this text.
-func referTo(text string) func(client.Object) {
+// withReference makes a work one that refers to its cluster, in a ConfigMap with this text.
+func withReference(text string) func(client.Object) {
 	return func(o client.Object) {
 		o.SetAnnotations(map[string]string{wire.AnnotationSubstitute: "true"})
-		saying(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"` + text + `"}}`)(o)
+		withManifest(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"` + text + `"}}`)(o)
 	}
 }
 
-// saying gives a work one manifest.
-func saying(raw string) func(client.Object) {
+// withManifest gives a work one manifest.
+func withManifest(raw string) func(client.Object) {
 	return func(o client.Object) {
 		switch w := o.(type) {
 		case *v1alpha1.Work:
@@ -59,8 +59,8 @@ func saying(raw string) func(client.Object) {
 	}
 }
 
-// label changes the labels of the cluster, and has its works follow that.
-func (r *rig) label(t *testing.T, labels map[string]string) {
+// setClusterLabels changes the labels of the cluster, and has its works follow that.
+func (r *rig) setClusterLabels(t *testing.T, labels map[string]string) {
 	t.Helper()
 	var record clusterv1.ManagedCluster
 	if err := r.client.Get(t.Context(), types.NamespacedName{Name: managed}, &record); err != nil {
@@ -74,24 +74,24 @@ func (r *rig) label(t *testing.T, labels map[string]string) {
 	if err := r.client.Update(t.Context(), &record); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (referring{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+	if _, err := (valuesReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
 		t.Fatal(err)
 	}
-	r.drain(t)
+	r.writeReports(t)
 }
 
-// drain writes what is to be written.
-func (r *rig) drain(t *testing.T) {
+// writeReports writes what is to be written.
+func (r *rig) writeReports(t *testing.T) {
 	t.Helper()
 	for r.queue.Len() > 0 {
 		r.next(t.Context())
 	}
 }
 
-// manifest is the first one of a work as it is sent, and empty where nothing is.
-func (r *rig) manifest(t *testing.T, key string) string {
+// sentManifest is the first one of a work as it is sent, and empty where nothing is.
+func (r *rig) sentManifest(t *testing.T, key string) string {
 	t.Helper()
-	body, ok := r.load(managed, key)
+	body, ok := r.loadResource(managed, key)
 	if !ok {
 		return ""
 	}
@@ -102,7 +102,7 @@ func (r *rig) manifest(t *testing.T, key string) string {
 	return string(work.Spec.Workload.Manifests[0].Raw)
 }
 
-func (r *rig) applied(t *testing.T, k *kind, w client.Object) *metav1.Condition {
+func (r *rig) appliedCondition(t *testing.T, k *kind, w client.Object) *metav1.Condition {
 	t.Helper()
 	got, _ := r.get(t, k, w)
 	return meta.FindStatusCondition(*got.conditions(), "Applied")
@@ -117,7 +117,7 @@ func (r *rig) refs(names []string, k *kind) map[string]resource.Ref {
 	return out
 }
 
-func TestALabelThatChangesSendsTheWorksThatUseItAgain(t *testing.T) {
+func TestLabelChangeRepublishesWorksThatUseIt(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		labels map[string]string
@@ -136,20 +136,20 @@ func TestALabelThatChangesSendsTheWorksThatUseItAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
 				works := map[string]client.Object{
-					"both":   k.named(managed, "both", referTo("$(cluster.labels.region)$(cluster.labels.zone)")),
-					"escape": k.named(managed, "escape", referTo("$$(cluster.labels.escaped)")),
-					"name":   k.named(managed, "name", referTo("$(cluster.name)")),
-					"plain":  k.named(managed, "plain", referTo("$(cluster.labels.region)"), func(o client.Object) { o.SetAnnotations(nil) }),
-					"region": k.named(managed, "region", referTo("$(cluster.labels.region)$(cluster.claims.region)")),
+					"both":   k.newWork(managed, "both", withReference("$(cluster.labels.region)$(cluster.labels.zone)")),
+					"escape": k.newWork(managed, "escape", withReference("$$(cluster.labels.escaped)")),
+					"name":   k.newWork(managed, "name", withReference("$(cluster.name)")),
+					"plain":  k.newWork(managed, "plain", withReference("$(cluster.labels.region)"), func(o client.Object) { o.SetAnnotations(nil) }),
+					"region": k.newWork(managed, "region", withReference("$(cluster.labels.region)$(cluster.claims.region)")),
 				}
-				r := newRig(t, clusterNamed(managed, labelled(map[string]string{"region": "eu", "zone": "a"})),
+				r := newRig(t, clusterNamed(managed, withLabels(map[string]string{"region": "eu", "zone": "a"})),
 					works["both"], works["escape"], works["name"], works["plain"], works["region"])
 				for _, name := range names {
 					r.reconcile(t, k, works[name])
 				}
 				before := r.refs(names, k)
 				claims := map[string]string{"region": "eu", "zone": "a"}
-				stale, _ := r.renderings.stale(values.Cluster{Name: managed, Labels: tc.labels, Claims: claims})
+				stale, _ := r.renderings.listStale(values.Cluster{Name: managed, Labels: tc.labels, Claims: claims})
 				var made []string
 				for _, key := range stale {
 					made = append(made, key.Name)
@@ -160,7 +160,7 @@ func TestALabelThatChangesSendsTheWorksThatUseItAgain(t *testing.T) {
 				if diff := cmp.Diff(tc.made, made); diff != "" {
 					t.Errorf("%s: made anew (-want +got):\n%s", tc.reason, diff)
 				}
-				r.label(t, tc.labels)
+				r.setClusterLabels(t, tc.labels)
 				var again []string
 				for _, name := range names {
 					if r.refs(names, k)[name] != before[name] {
@@ -175,7 +175,7 @@ func TestALabelThatChangesSendsTheWorksThatUseItAgain(t *testing.T) {
 	}
 }
 
-func TestWorksAreSentWithTheValuesOfTheirCluster(t *testing.T) {
+func TestReferencesAreReplacedWithClusterValues(t *testing.T) {
 	tests := map[string]struct {
 		reason, text, want, message string
 		change                      func(client.Object)
@@ -186,27 +186,27 @@ func TestWorksAreSentWithTheValuesOfTheirCluster(t *testing.T) {
 		"a missing value":  {reason: "it is named", text: "$(cluster.labels.zone)", message: "manifest 0: $(cluster.labels.zone): the cluster has no such value"},
 		"a wrong form":     {reason: "it is named", text: "$(cluster.zone)", message: "manifest 0: $(cluster.zone): not one of $(cluster.name), $(cluster.labels.<key>) and $(cluster.claims.<name>)"},
 		"too large with":   {reason: "a long value a thousand times", text: strings.Repeat("$(cluster.labels.long)", 1200), message: "manifests are too large: the limit is 1048576 bytes"},
-		"a name that does": {reason: "policies saw another", change: saying(`{"metadata":{"name":"$(cluster.name)"}}`), message: `manifest 0: metadata.name must not depend on the cluster: "$(cluster.name)"`},
+		"a name that does": {reason: "policies saw another", change: withManifest(`{"metadata":{"name":"$(cluster.name)"}}`), message: `manifest 0: metadata.name must not depend on the cluster: "$(cluster.name)"`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work := k.named(managed, "w", referTo(tc.text))
+				work := k.newWork(managed, "w", withReference(tc.text))
 				if tc.change != nil {
 					tc.change(work)
 				}
-				r := newRig(t, clusterNamed(managed, labelled(map[string]string{"region": "eu", "long": strings.Repeat("l", 1000)})), work)
+				r := newRig(t, clusterNamed(managed, withLabels(map[string]string{"region": "eu", "long": strings.Repeat("l", 1000)})), work)
 				r.reconcile(t, k, work)
-				r.drain(t)
+				r.writeReports(t)
 				want := ""
 				if tc.message == "" {
 					want = `{"apiVersion":"v1","data":{"a":"` + tc.want + `"},"kind":"ConfigMap","metadata":{"name":"a"}}`
 				}
-				if diff := cmp.Diff(want, r.manifest(t, k.name+"/c1/w")); diff != "" {
+				if diff := cmp.Diff(want, r.sentManifest(t, k.name+"/c1/w")); diff != "" {
 					t.Errorf("%s: sent (-want +got):\n%s", tc.reason, diff)
 				}
 				message := ""
-				if c := r.applied(t, k, work); c != nil && c.Status == metav1.ConditionFalse && c.Reason == k.failed {
+				if c := r.appliedCondition(t, k, work); c != nil && c.Status == metav1.ConditionFalse && c.Reason == k.failed {
 					message = c.Message
 				}
 				if tc.message != "" {
@@ -220,25 +220,25 @@ func TestWorksAreSentWithTheValuesOfTheirCluster(t *testing.T) {
 	}
 }
 
-func TestAWorkWhoseValueGoesStaysAsItIsAndSaysSo(t *testing.T) {
+func TestMissingValueIsReportedAndKeepsPublishedVersion(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, eu := k.named(managed, "w", referTo("$(cluster.labels.region)")), map[string]string{"region": "eu"}
+		work, eu := k.newWork(managed, "w", withReference("$(cluster.labels.region)")), map[string]string{"region": "eu"}
 		key := k.name + "/c1/w"
-		r := newRig(t, clusterNamed(managed, labelled(eu)), work)
+		r := newRig(t, clusterNamed(managed, withLabels(eu)), work)
 		r.reconcile(t, k, work)
 		r.report(t, managed, key, "uid-w", applied(1, metav1.ConditionTrue))
 		before := r.refs([]string{"w"}, k)
-		well := r.applied(t, k, work)
+		well := r.appliedCondition(t, k, work)
 
-		r.label(t, nil)
-		refused := r.applied(t, k, work)
+		r.setClusterLabels(t, nil)
+		refused := r.appliedCondition(t, k, work)
 		if refused == nil || refused.Status != metav1.ConditionFalse || !strings.Contains(refused.Message, "$(cluster.labels.region)") {
 			t.Fatalf("Applied = %+v", refused)
 		}
 		if diff := cmp.Diff(before, r.refs([]string{"w"}, k)); diff != "" {
 			t.Errorf("published (-want +got):\n%s", diff)
 		}
-		if r.manifest(t, key) != "" {
+		if r.sentManifest(t, key) != "" {
 			t.Error("it is sent without the value")
 		}
 
@@ -247,7 +247,7 @@ func TestAWorkWhoseValueGoesStaysAsItIsAndSaysSo(t *testing.T) {
 		later := applied(1, metav1.ConditionTrue)
 		later.Conditions = append(later.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "X", ObservedGeneration: 1, LastTransitionTime: metav1.Now()})
 		r.report(t, managed, key, "uid-w", later)
-		if diff := cmp.Diff(refused, r.applied(t, k, work)); diff != "" {
+		if diff := cmp.Diff(refused, r.appliedCondition(t, k, work)); diff != "" {
 			t.Errorf("Applied after a report (-want +got):\n%s", diff)
 		}
 		got, _ := r.get(t, k, work)
@@ -261,13 +261,13 @@ func TestAWorkWhoseValueGoesStaysAsItIsAndSaysSo(t *testing.T) {
 		}
 
 		// The agent has this version, and may have nothing new to say.
-		r.label(t, eu)
-		if diff := cmp.Diff(well.Message+string(well.Status), r.applied(t, k, work).Message+string(r.applied(t, k, work).Status)); diff != "" {
+		r.setClusterLabels(t, eu)
+		if diff := cmp.Diff(well.Message+string(well.Status), r.appliedCondition(t, k, work).Message+string(r.appliedCondition(t, k, work).Status)); diff != "" {
 			t.Errorf("Applied when the value is back (-want +got):\n%s", diff)
 		}
 		writes = r.writes
 		r.reconcile(t, k, work)
-		r.drain(t)
+		r.writeReports(t)
 		if r.writes != writes {
 			t.Error("the end of a refusal is written again")
 		}
@@ -277,7 +277,7 @@ func TestAWorkWhoseValueGoesStaysAsItIsAndSaysSo(t *testing.T) {
 	})
 }
 
-func TestARefusalIsWrittenBesideAReportThatWaits(t *testing.T) {
+func TestRefusalIsWrittenTogetherWithPendingReport(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		waiting int64
@@ -288,16 +288,16 @@ func TestARefusalIsWrittenBesideAReportThatWaits(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work := k.named(managed, "w", referTo("$(cluster.labels.region)"), func(o client.Object) { o.SetGeneration(2) })
+				work := k.newWork(managed, "w", withReference("$(cluster.labels.region)"), func(o client.Object) { o.SetGeneration(2) })
 				r := newRig(t, clusterNamed(managed), work)
 				r.report(t, managed, k.name+"/c1/w", "uid-w", applied(2, metav1.ConditionTrue))
 				waiting := applied(tc.waiting, metav1.ConditionTrue)
 				waiting.Manifests[0].ResourceMeta.Name = "waiting"
 				r.receive(managed, resource.Resource{Key: k.name + "/c1/w", UID: "uid-w", Body: statusBody(t, waiting)})
 				r.reconcile(t, k, work)
-				r.drain(t)
+				r.writeReports(t)
 				got, _ := r.get(t, k, work)
-				if c := r.applied(t, k, work); c.Status != metav1.ConditionFalse || c.ObservedGeneration != 2 {
+				if c := r.appliedCondition(t, k, work); c.Status != metav1.ConditionFalse || c.ObservedGeneration != 2 {
 					t.Errorf("%s: Applied = %+v", tc.reason, c)
 				}
 				if written := strings.Contains(string(mustJSON(t, got.status())), "waiting"); written != (tc.waiting == 2) {
@@ -310,44 +310,44 @@ func TestARefusalIsWrittenBesideAReportThatWaits(t *testing.T) {
 
 // A hub that was restarted knows nothing of what an earlier process sent. What Sync does
 // not list when it is complete is withdrawn from the spoke.
-func TestAWorkThatIsRefusedFromTheStartIsNotWithdrawn(t *testing.T) {
+func TestInitiallyRefusedWorkIsNotWithdrawn(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", k.held, referTo("$(cluster.labels.region)"))
+		work := k.newWork(managed, "w", k.addFinalizer, withReference("$(cluster.labels.region)"))
 		key := k.name + "/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
-		if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+		if _, err := (clusterReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
 			t.Fatal(err)
 		}
-		r.drain(t)
+		r.writeReports(t)
 		if diff := cmp.Diff([]string{key}, r.sync.Source(managed, wire.KindWork).Keys()); diff != "" {
 			t.Errorf("published (-want +got):\n%s", diff)
 		}
-		if r.manifest(t, key) != "" {
+		if r.sentManifest(t, key) != "" {
 			t.Error("it is sent without the value")
 		}
 		// An agent that comes tells again what it said to the hub before.
 		r.report(t, managed, key, "uid-w", applied(1, metav1.ConditionTrue))
-		if c := r.applied(t, k, work); c.Status != metav1.ConditionFalse {
+		if c := r.appliedCondition(t, k, work); c.Status != metav1.ConditionFalse {
 			t.Errorf("Applied = %+v", c)
 		}
-		r.label(t, map[string]string{"region": "eu"})
-		if c := r.applied(t, k, work); c.Status != metav1.ConditionTrue || r.manifest(t, key) == "" {
+		r.setClusterLabels(t, map[string]string{"region": "eu"})
+		if c := r.appliedCondition(t, k, work); c.Status != metav1.ConditionTrue || r.sentManifest(t, key) == "" {
 			t.Errorf("with the value Applied = %+v", c)
 		}
 	})
 }
 
-func TestAWorkThatRefersNoMoreIsSentAsItIs(t *testing.T) {
+func TestWorkWithoutReferencesIsSentUnchanged(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", k.held, referTo("$(cluster.labels.region)"))
+		work := k.newWork(managed, "w", k.addFinalizer, withReference("$(cluster.labels.region)"))
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
-		r.drain(t)
+		r.writeReports(t)
 		r.report(t, managed, k.name+"/c1/w", "uid-w", applied(1, metav1.ConditionTrue))
 		got, _ := r.get(t, k, work)
 		before, _ := got.object().DeepCopyObject().(client.Object)
 		got.object().SetAnnotations(nil)
-		if !k.wanted().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: got.object()}) {
+		if !k.specChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: got.object()}) {
 			t.Error("nobody looks at it")
 		}
 		if err := r.client.Update(t.Context(), got.object()); err != nil {
@@ -355,9 +355,9 @@ func TestAWorkThatRefersNoMoreIsSentAsItIs(t *testing.T) {
 		}
 		for range 2 { // the second look drops what is kept of it
 			r.reconcile(t, k, work)
-			r.drain(t)
+			r.writeReports(t)
 		}
-		if c := r.applied(t, k, work); c.Status != metav1.ConditionTrue || !strings.Contains(r.manifest(t, k.name+"/c1/w"), "$(cluster.labels.region)") {
+		if c := r.appliedCondition(t, k, work); c.Status != metav1.ConditionTrue || !strings.Contains(r.sentManifest(t, k.name+"/c1/w"), "$(cluster.labels.region)") {
 			t.Errorf("Applied = %+v", c)
 		}
 		if len(r.renderings.clusters) != 0 {
@@ -366,10 +366,10 @@ func TestAWorkThatRefersNoMoreIsSentAsItIs(t *testing.T) {
 	})
 }
 
-func TestAChangeOfTheClusterWhileAWorkIsMadeIsSeen(t *testing.T) {
+func TestClusterChangeDuringRenderingIsRendered(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", k.held, referTo("$(cluster.labels.region)"))
-		r := newRig(t, clusterNamed(managed, labelled(map[string]string{"region": "eu"})), work)
+		work := k.newWork(managed, "w", k.addFinalizer, withReference("$(cluster.labels.region)"))
+		r := newRig(t, clusterNamed(managed, withLabels(map[string]string{"region": "eu"})), work)
 		reads := 0
 		r.Works.client = interceptor.NewClient(r.client, interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -395,20 +395,20 @@ func TestAChangeOfTheClusterWhileAWorkIsMadeIsSeen(t *testing.T) {
 	})
 }
 
-func TestValuesThatChangeWithoutEndAreFollowedNowAndThen(t *testing.T) {
+func TestFrequentValueChangesAreRateLimited(t *testing.T) {
 	k := manifestWorks(testHash, false)
-	work := k.named(managed, "w", k.held, referTo("$(cluster.labels.region)"))
+	work := k.newWork(managed, "w", k.addFinalizer, withReference("$(cluster.labels.region)"))
 	r := newRig(t, clusterNamed(managed), work)
 	r.reconcile(t, k, work)
 	for i := range 2 * ratelimit.Burst {
-		r.label(t, map[string]string{"region": strconv.Itoa(i)})
+		r.setClusterLabels(t, map[string]string{"region": strconv.Itoa(i)})
 	}
-	result, err := (referring{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}})
+	result, err := (valuesReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}})
 	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > time.Second {
 		t.Errorf("looked at again after %v, %v", result.RequeueAfter, err)
 	}
-	r.forget(managed)
-	if result, err = (referring{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil || !result.IsZero() {
+	r.forgetCluster(managed)
+	if result, err = (valuesReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil || !result.IsZero() {
 		t.Errorf("of a cluster that is no more: %v, %v", result, err)
 	}
 }
@@ -422,7 +422,7 @@ func mustItem(t *testing.T, k *kind, w client.Object) item {
 	return it
 }
 
-func TestOfAClusterLabelsAndClaimsAreFollowed(t *testing.T) {
+func TestValuesPredicatePassesLabelsAndClaims(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(*clusterv1.ManagedCluster)
@@ -436,7 +436,7 @@ func TestOfAClusterLabelsAndClaimsAreFollowed(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			before := clusterNamed(managed, labelled(map[string]string{"region": "eu"}))
+			before := clusterNamed(managed, withLabels(map[string]string{"region": "eu"}))
 			after := before.DeepCopy()
 			tc.change(after)
 			if got := valuesChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {

@@ -15,8 +15,8 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// annotated gives a work one annotation.
-func annotated(name, value string) func(client.Object) {
+// withAnnotation gives a work one annotation.
+func withAnnotation(name, value string) func(client.Object) {
 	return func(o client.Object) { o.SetAnnotations(map[string]string{name: value}) }
 }
 
@@ -30,12 +30,12 @@ func (r *rig) annotate(t *testing.T, k *kind, w client.Object, annotations map[s
 	if err := r.client.Update(t.Context(), after.object()); err != nil {
 		t.Fatal(err)
 	}
-	if k.wanted().Update(event.UpdateEvent{ObjectOld: before.object(), ObjectNew: after.object()}) {
+	if k.specChanged().Update(event.UpdateEvent{ObjectOld: before.object(), ObjectNew: after.object()}) {
 		r.reconcile(t, k, w)
 	}
 }
 
-func TestASuspensionIsSentWithoutANewGeneration(t *testing.T) {
+func TestSuspensionIsSentWithoutNewGeneration(t *testing.T) {
 	tests := map[string]struct {
 		reason, value string
 		want          bool
@@ -48,15 +48,15 @@ func TestASuspensionIsSentWithoutANewGeneration(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work, key := k.named(managed, "w"), k.name+"/c1/w"
+				work, key := k.newWork(managed, "w"), k.name+"/c1/w"
 				r := newRig(t, clusterNamed(managed), work)
 				r.reconcile(t, k, work)
 				r.report(t, managed, key, "uid-w", applied(1, metav1.ConditionTrue))
-				r.drain(t)
+				r.writeReports(t)
 				before, _ := r.sync.Source(managed, wire.KindWork).Ref(key)
 				r.annotate(t, k, work, map[string]string{wire.AnnotationSuspend: tc.value})
 				after, _ := r.sync.Source(managed, wire.KindWork).Ref(key)
-				_, sent, ok := r.sent(t, key)
+				_, sent, ok := r.loadWork(t, key)
 				if !ok || sent.Suspended != tc.want || (after.Hash != before.Hash) != tc.want || after.Generation != before.Generation {
 					t.Errorf("%s: sent %t: suspended %t, changed %t", tc.reason, ok, sent.Suspended, after.Hash != before.Hash)
 				}
@@ -72,12 +72,12 @@ func TestASuspensionIsSentWithoutANewGeneration(t *testing.T) {
 	}
 }
 
-func TestADeletedWorkThatIsSuspendedIsSentWhole(t *testing.T) {
+func TestSuspendedDeletionIsSentWithManifests(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", k.deleting, annotated(wire.AnnotationSuspend, "true"))
+		work := k.newWork(managed, "w", k.setDeleting, withAnnotation(wire.AnnotationSuspend, "true"))
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
-		_, sent, ok := r.sent(t, k.name+"/c1/w")
+		_, sent, ok := r.loadWork(t, k.name+"/c1/w")
 		if !ok || !sent.Deleting || !sent.Suspended || len(sent.Spec.Workload.Manifests) != 1 {
 			t.Errorf("sent %t: %+v", ok, sent)
 		}
@@ -85,28 +85,28 @@ func TestADeletedWorkThatIsSuspendedIsSentWhole(t *testing.T) {
 }
 
 // With the work its annotation is gone, which nobody could take off then.
-func TestASuspendedWorkThatIsGoneIsWithdrawn(t *testing.T) {
+func TestRemovedSuspendedWorkIsWithdrawn(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		for name, change := range map[string]func(client.Object){"deleted before": k.deleting, "deleted in that instant": k.held} {
-			work := k.named(managed, "w", change, annotated(wire.AnnotationSuspend, "true"))
+		for name, change := range map[string]func(client.Object){"deleted before": k.setDeleting, "deleted in that instant": k.addFinalizer} {
+			work := k.newWork(managed, "w", change, withAnnotation(wire.AnnotationSuspend, "true"))
 			r := newRig(t, clusterNamed(managed), work)
 			r.reconcile(t, k, work)
-			r.instant(t, k, work)
-			if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys)+len(r.ends) != 0 {
-				t.Errorf("%s: %v, %v stay", name, keys, r.ends)
+			r.deleteWithoutTrace(t, k, work)
+			if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys)+len(r.tombstones) != 0 {
+				t.Errorf("%s: %v, %v stay", name, keys, r.tombstones)
 			}
 		}
 	})
 }
 
-func TestTheConditionOfASuspendedWorkComesAndGoes(t *testing.T) {
+func TestSuspendedConditionIsSetAndRemoved(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.named(managed, "w"), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w"), k.name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
 		says := func(s wire.WorkStatus) map[string]int64 {
 			r.report(t, managed, key, "uid-w", s)
-			r.drain(t)
+			r.writeReports(t)
 			got, _ := r.get(t, k, work)
 			out := map[string]int64{}
 			for _, c := range *got.conditions() {

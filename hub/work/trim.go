@@ -18,8 +18,8 @@ const (
 	// trimMargin is for what stands around the parts that are counted, and for the
 	// condition that says what was left out.
 	trimMargin = 2 << 10
-	// trimmedType is the condition of a status that had to leave something out.
-	trimmedType = "StatusTrimmed"
+	// conditionTrimmed is the condition of a status that had to leave something out.
+	conditionTrimmed = "StatusTrimmed"
 )
 
 // trim leaves out manifests until the work fits into etcd, those that are well
@@ -27,11 +27,11 @@ const (
 // It returns the size of the work then, in bytes.
 func trim(it item, now metav1.Time, refusal string) (stored int) {
 	conditions := it.conditions()
-	if old := meta.FindStatusCondition(*conditions, trimmedType); old != nil {
+	if old := meta.FindStatusCondition(*conditions, conditionTrimmed); old != nil {
 		now = old.LastTransitionTime
-		meta.RemoveStatusCondition(conditions, trimmedType)
+		meta.RemoveStatusCondition(conditions, conditionTrimmed)
 	}
-	stored = size(it.object())
+	stored = jsonSize(it.object())
 	over, reason, why := stored-statuswriter.MaxStored, "SizeLimit", "the status is too large to be stored"
 	switch {
 	case refusal != "":
@@ -39,29 +39,29 @@ func trim(it item, now metav1.Time, refusal string) (stored int) {
 	case over <= 0:
 		return stored
 	}
-	left, total := it.shorten(over + trimMargin)
+	left, total := it.dropManifests(over + trimMargin)
 	*conditions = append(*conditions, metav1.Condition{
-		Type: trimmedType, Status: metav1.ConditionTrue, Reason: reason,
+		Type: conditionTrimmed, Status: metav1.ConditionTrue, Reason: reason,
 		Message:            fmt.Sprintf("%d of %d manifests are left out: %s", total-left, total, why),
 		ObservedGeneration: workconvert.Observed(*conditions), LastTransitionTime: now,
 	})
 	return min(stored, statuswriter.MaxStored)
 }
 
-// shorten returns the entries of a status without some of them, so that their JSON
+// dropEntries returns the entries of a status without some of them, so that their JSON
 // is by so many bytes shorter. Those that are well go first, the last before the
 // first.
-func shorten[M any](all []M, by int, of func(M) []metav1.Condition) []M {
+func dropEntries[M any](all []M, by int, of func(M) []metav1.Condition) []M {
 	sizes := make([]int, len(all))
 	room := -by
 	for i := range all {
-		sizes[i] = size(all[i]) + 1
+		sizes[i] = jsonSize(all[i]) + 1
 		room += sizes[i]
 	}
 	keep := make([]bool, len(all))
 	for _, well := range []bool{false, true} {
 		for i := range all {
-			if isWell(of(all[i])) == well && sizes[i] <= room {
+			if areAllTrue(of(all[i])) == well && sizes[i] <= room {
 				keep[i] = true
 				room -= sizes[i]
 			}
@@ -76,7 +76,7 @@ func shorten[M any](all []M, by int, of func(M) []metav1.Condition) []M {
 	return left
 }
 
-func isWell(conditions []metav1.Condition) bool {
+func areAllTrue(conditions []metav1.Condition) bool {
 	for _, c := range conditions {
 		if c.Status != metav1.ConditionTrue {
 			return false
@@ -85,8 +85,8 @@ func isWell(conditions []metav1.Condition) bool {
 	return true
 }
 
-// size in bytes as JSON.
-func size(v any) int {
+// jsonSize in bytes as JSON.
+func jsonSize(v any) int {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return statuswriter.MaxStored // cannot be written either way

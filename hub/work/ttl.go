@@ -21,21 +21,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// expiry deletes ManifestWorks that are finished, once their time is over.
-type expiry struct{ works *Works }
+// expiryReconciler deletes ManifestWorks that are finished, once their time is over.
+type expiryReconciler struct{ works *Works }
 
-func (e expiry) setup(mgr ctrl.Manager) error {
+func (e expiryReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("work-expiry").
-		For(&workv1.ManifestWork{}, builder.WithPredicates(predicate.NewPredicateFuncs(expires))).
+		For(&workv1.ManifestWork{}, builder.WithPredicates(predicate.NewPredicateFuncs(hasTTL))).
 		// A work that finished in the meantime is looked at when its cluster is
 		// ours again.
-		Watches(&clusterv1.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(e.worksOf), builder.WithPredicates(admitted())).
+		Watches(&clusterv1.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(e.listRequests), builder.WithPredicates(acceptanceChanged())).
 		Complete(e)
 }
 
-// expires tells the works that are to go by themselves. Those of a
+// hasTTL tells the works that are to go by themselves. Those of a
 // ManifestWorkReplicaSet would only be made again.
-func expires(o client.Object) bool {
+func hasTTL(o client.Object) bool {
 	work, ok := o.(*workv1.ManifestWork)
 	if !ok || work.DeletionTimestamp != nil {
 		return false
@@ -45,7 +45,7 @@ func expires(o client.Object) bool {
 	return !replicated && option != nil && option.TTLSecondsAfterFinished != nil
 }
 
-func (e expiry) worksOf(ctx context.Context, cluster client.Object) []ctrl.Request {
+func (e expiryReconciler) listRequests(ctx context.Context, cluster client.Object) []ctrl.Request {
 	var list workv1.ManifestWorkList
 	// Nothing is changed, and of the list nothing but names stays.
 	if err := e.works.client.List(ctx, &list, client.InNamespace(cluster.GetName()), client.UnsafeDisableDeepCopy); err != nil {
@@ -54,7 +54,7 @@ func (e expiry) worksOf(ctx context.Context, cluster client.Object) []ctrl.Reque
 	}
 	var out []ctrl.Request
 	for i := range list.Items {
-		if expires(&list.Items[i]) {
+		if hasTTL(&list.Items[i]) {
 			out = append(out, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
@@ -63,8 +63,8 @@ func (e expiry) worksOf(ctx context.Context, cluster client.Object) []ctrl.Reque
 
 // Reconcile deletes a work whose time is over, and comes back at that moment for
 // one that is finished.
-func (e expiry) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	managed, _, err := e.works.cluster(ctx, req.Namespace)
+func (e expiryReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	managed, _, err := e.works.clusterState(ctx, req.Namespace)
 	if err != nil || !managed {
 		return ctrl.Result{}, err
 	}
@@ -72,7 +72,7 @@ func (e expiry) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if err := e.works.client.Get(ctx, req.NamespacedName, &work); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	rest, finished := remaining(&work, time.Now())
+	rest, finished := remainingTTL(&work, time.Now())
 	if !finished {
 		return ctrl.Result{}, nil
 	}
@@ -82,15 +82,15 @@ func (e expiry) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	// What was looked at is deleted, and nothing that it became since.
 	err = e.works.client.Delete(ctx, &work, client.Preconditions{UID: &work.UID, ResourceVersion: &work.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {
-		return quietly(fmt.Errorf("delete work: %w", err))
+		return requeueOnConflict(fmt.Errorf("delete work: %w", err))
 	}
 	return ctrl.Result{}, nil
 }
 
-// remaining is how long a work that is finished has left. One that is not, or that
+// remainingTTL is how long a work that is finished has left. One that is not, or that
 // outlives every clock, is not finished.
-func remaining(work *workv1.ManifestWork, now time.Time) (rest time.Duration, finished bool) {
-	if !expires(work) {
+func remainingTTL(work *workv1.ManifestWork, now time.Time) (rest time.Duration, finished bool) {
+	if !hasTTL(work) {
 		return 0, false
 	}
 	done := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete)

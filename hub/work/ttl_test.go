@@ -17,7 +17,7 @@ import (
 
 // finished makes a ManifestWork that has been complete for a time.
 func finished(ttl *int64, since time.Duration, change ...func(*workv1.ManifestWork)) *workv1.ManifestWork {
-	work := manifestWorks(testHash, false).named(managed, "w").(*workv1.ManifestWork)
+	work := manifestWorks(testHash, false).newWork(managed, "w").(*workv1.ManifestWork)
 	work.Spec.DeleteOption = &workv1.DeleteOption{TTLSecondsAfterFinished: ttl}
 	work.Status.Conditions = []metav1.Condition{{
 		Type: workv1.WorkComplete, Status: metav1.ConditionTrue, Reason: "ConditionRulesAggregated",
@@ -29,7 +29,7 @@ func finished(ttl *int64, since time.Duration, change ...func(*workv1.ManifestWo
 	return work
 }
 
-func TestFinishedWorksGoWhenTheirTimeIsOver(t *testing.T) {
+func TestFinishedWorkIsDeletedAfterTTL(t *testing.T) {
 	began := time.Now()
 	tests := map[string]struct {
 		reason  string
@@ -68,7 +68,7 @@ func TestFinishedWorksGoWhenTheirTimeIsOver(t *testing.T) {
 				tc.cluster(cluster)
 			}
 			r := newRig(t, cluster, tc.work)
-			result, err := expiry{r.Works}.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(tc.work)})
+			result, err := expiryReconciler{r.Works}.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(tc.work)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestFinishedWorksGoWhenTheirTimeIsOver(t *testing.T) {
 	}
 }
 
-func TestAWorkThatIsFinishedNoMoreIsNotDeletedFromMemory(t *testing.T) {
+func TestExpiryUsesCurrentVersionOfWork(t *testing.T) {
 	work := finished(new(int64(0)), time.Hour)
 	r := newRig(t, clusterNamed(managed), work)
 	k := manifestWorks(testHash, false)
@@ -95,7 +95,7 @@ func TestAWorkThatIsFinishedNoMoreIsNotDeletedFromMemory(t *testing.T) {
 	if err := r.client.Update(t.Context(), fresh.object()); err != nil {
 		t.Fatal(err)
 	}
-	result, err := expiry{r.Works}.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(work)})
+	result, err := expiryReconciler{r.Works}.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(work)})
 	if err != nil || result.RequeueAfter == 0 {
 		t.Errorf("%+v, %v: want another look", result, err)
 	}
@@ -104,11 +104,11 @@ func TestAWorkThatIsFinishedNoMoreIsNotDeletedFromMemory(t *testing.T) {
 	}
 }
 
-func TestAClusterThatIsOursAgainBringsItsExpiringWorks(t *testing.T) {
+func TestAcceptedClusterRequeuesExpiringWorks(t *testing.T) {
 	other := finished(nil, time.Hour, func(w *workv1.ManifestWork) { w.Name = "stays" })
 	elsewhere := finished(new(int64(0)), time.Hour, func(w *workv1.ManifestWork) { w.Namespace = "c2" })
 	r := newRig(t, clusterNamed(managed), finished(new(int64(0)), time.Hour), other, elsewhere)
-	got := expiry{r.Works}.worksOf(t.Context(), clusterNamed(managed))
+	got := expiryReconciler{r.Works}.listRequests(t.Context(), clusterNamed(managed))
 	if len(got) != 1 || got[0].Namespace != managed || got[0].Name != "w" {
 		t.Errorf("brings %v", got)
 	}

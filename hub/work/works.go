@@ -74,19 +74,19 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-var help = statuswriter.Help{
+var metricsHelp = statuswriter.Help{
 	Write: "Time from the arrival of a status to its write.",
 	Way:   "Time from an event in the spoke to the write of the status that tells of it, less the one way over the network.",
 }
 
-var hubHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hubHashPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // Validate tells what is missing or wrong.
 func (c *Config) Validate() error {
 	if c.Sync == nil || c.Client == nil || c.Events == nil {
 		return errors.New("works need Sync, Client and Events")
 	}
-	if !hubHash.MatchString(c.HubHash) {
+	if !hubHashPattern.MatchString(c.HubHash) {
 		return fmt.Errorf("hub hash %.70q is not 64 lower-case hexadecimal digits", c.HubHash)
 	}
 	return nil
@@ -97,25 +97,25 @@ type Works struct {
 	kinds   []*kind
 	sync    Replicator
 	client  client.Client
-	live    client.Reader
+	apiReader    client.Reader
 	events  events.EventRecorder
 	log     logr.Logger
 	metrics *statuswriter.Metrics
 	queue   workqueue.TypedRateLimitingInterface[wire.WorkKey]
 
-	// pace spaces the statuses of a work that a spoke changes without end, writes those
+	// statusPacer spaces the statuses of a work that a spoke changes without end, writes those
 	// of all works of a cluster by their size.
-	pace   ratelimit.Pacer[wire.WorkKey]
-	writes *quota.Writes
+	statusPacer   ratelimit.Pacer[wire.WorkKey]
+	writeQuota *quota.Writes
 	// renderings are of the works whose manifests refer to their cluster; following spaces
 	// how often those of a cluster are made anew.
 	renderings renderings
-	following  ratelimit.Pacer[string]
+	renderPacer  ratelimit.Pacer[string]
 	// logLimiter bounds what is logged of what agents send.
 	logLimiter ratelimit.LogLimiter
 
-	// publishing is locked, by key, from the look at a work until it is published.
-	publishing keymutex.KeyMutex
+	// keyLocks is locked, by key, from the look at a work until it is published.
+	keyLocks keymutex.KeyMutex
 
 	mu sync.Mutex
 	// pending is the latest report of each work that is to be written; guarded by mu.
@@ -123,11 +123,11 @@ type Works struct {
 	// written is the version that our last write of a work made, until the cache
 	// is seen to have it or the work is gone; guarded by mu.
 	written map[wire.WorkKey]string
-	// ends holds the works that are no more, until the reconciler has seen that, or
+	// tombstones holds the works that are no more, until the reconciler has seen that, or
 	// the agent has nothing of them left; guarded by mu.
-	ends map[wire.WorkKey]end
-	// warned holds the works that lie where no cluster is; guarded by mu.
-	warned map[types.UID]struct{}
+	tombstones map[wire.WorkKey]tombstone
+	// warnedUIDs holds the works that lie where no cluster is; guarded by mu.
+	warnedUIDs map[types.UID]struct{}
 }
 
 // New declares works and their statuses in Sync; SetupWithManager starts the rest.
@@ -135,58 +135,58 @@ func New(c Config) (*Works, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	m, err := statuswriter.NewMetrics(c.Registerer, help)
+	m, err := statuswriter.NewMetrics(c.Registerer, metricsHelp)
 	if err != nil {
 		return nil, err
 	}
 	w := &Works{
 		kinds: []*kind{multicluster(), manifestWorks(c.HubHash, c.Healthy)},
-		sync:  c.Sync, client: c.Client, live: c.Client, events: c.Events, log: c.Logger, metrics: m, writes: c.Writes,
-		publishing: keymutex.NewHashed(publishLocks),
+		sync:  c.Sync, client: c.Client, apiReader: c.Client, events: c.Events, log: c.Logger, metrics: m, writeQuota: c.Writes,
+		keyLocks: keymutex.NewHashed(publishLocks),
 		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
 		pending:    statuswriter.Box{},
 		written:    map[wire.WorkKey]string{},
-		ends:       map[wire.WorkKey]end{},
-		warned:     map[types.UID]struct{}{},
+		tombstones:       map[wire.WorkKey]tombstone{},
+		warnedUIDs:     map[types.UID]struct{}{},
 	}
-	c.Sync.Publish(wire.KindWork, w.load)
+	c.Sync.Publish(wire.KindWork, w.loadResource)
 	c.Sync.Mirror(wire.KindWorkStatus, resource.HubReceiver{Put: w.receive, Keeps: true, About: wire.KindWork})
 	return w, nil
 }
 
 // SetupWithManager adds the controllers and the writer of statuses.
 func (w *Works) SetupWithManager(mgr ctrl.Manager) error {
-	w.live = mgr.GetAPIReader()
+	w.apiReader = mgr.GetAPIReader()
 	for _, k := range w.kinds {
 		err := ctrl.NewControllerManagedBy(mgr).Named("work-"+k.name).
-			Watches(k.blank().object(), &follower{works: w, kind: k}, builder.WithPredicates(k.wanted())).
+			Watches(k.blank().object(), &eventHandler{works: w, kind: k}, builder.WithPredicates(k.specChanged())).
 			WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers}).
-			Complete(publisher{works: w, kind: k})
+			Complete(workReconciler{works: w, kind: k})
 		if err != nil {
 			return fmt.Errorf("controller of %s works: %w", k.name, err)
 		}
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("work-cluster").
-		For(&clusterv1.ManagedCluster{}, builder.WithPredicates(admitted())).
-		Complete(clusters{w})
+		For(&clusterv1.ManagedCluster{}, builder.WithPredicates(acceptanceChanged())).
+		Complete(clusterReconciler{w})
 	if err != nil {
 		return fmt.Errorf("work cluster controller: %w", err)
 	}
-	if err := (referring{w}).setup(mgr); err != nil {
+	if err := (valuesReconciler{w}).setup(mgr); err != nil {
 		return fmt.Errorf("work values controller: %w", err)
 	}
-	if err := (expiry{w}).setup(mgr); err != nil {
+	if err := (expiryReconciler{w}).setup(mgr); err != nil {
 		return fmt.Errorf("work expiry controller: %w", err)
 	}
 	return mgr.Add(w)
 }
 
-// wanted passes what changes what a spoke is asked for; our own writes of
+// specChanged passes what changes what a spoke is asked for; our own writes of
 // statuses do not come back.
-func (k *kind) wanted() predicate.Predicate {
+func (k *kind) specChanged() predicate.Predicate {
 	all := []predicate.Predicate{
 		predicate.GenerationChangedPredicate{},
-		annotationsChanged(),
+		relevantAnnotationsChanged(),
 		predicate.NewPredicateFuncs(func(o client.Object) bool {
 			return o.GetDeletionTimestamp() != nil || !controllerutil.ContainsFinalizer(o, k.finalizer)
 		}),
@@ -197,8 +197,8 @@ func (k *kind) wanted() predicate.Predicate {
 	return predicate.Or(all...)
 }
 
-// admitted passes what may change whether a cluster's works are sent.
-func admitted() predicate.Predicate {
+// acceptanceChanged passes what may change whether a cluster's works are sent.
+func acceptanceChanged() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 }
 
@@ -212,8 +212,8 @@ func (w *Works) kind(key wire.WorkKey) (*kind, bool) {
 	return nil, false
 }
 
-// record reads that of a cluster; nil is none.
-func (w *Works) record(ctx context.Context, cluster string) (*clusterv1.ManagedCluster, error) {
+// getCluster reads that of a cluster; nil is none.
+func (w *Works) getCluster(ctx context.Context, cluster string) (*clusterv1.ManagedCluster, error) {
 	var record clusterv1.ManagedCluster
 	err := w.client.Get(ctx, types.NamespacedName{Name: cluster}, &record)
 	if apierrors.IsNotFound(err) {
@@ -225,34 +225,34 @@ func (w *Works) record(ctx context.Context, cluster string) (*clusterv1.ManagedC
 	return &record, nil
 }
 
-// cluster tells whether a namespace is that of a cluster whose works are sent,
+// clusterState tells whether a namespace is that of a cluster whose works are sent,
 // and whether there is a record of such a cluster at all.
-func (w *Works) cluster(ctx context.Context, name string) (managed, known bool, err error) {
-	record, err := w.record(ctx, name)
+func (w *Works) clusterState(ctx context.Context, name string) (managed, known bool, err error) {
+	record, err := w.getCluster(ctx, name)
 	if err != nil || record == nil {
 		return false, false, err
 	}
 	return managedcluster.Accepted(record), true, nil
 }
 
-// ours tells whether a namespace is that of a cluster of this hub, accepted or not: what
+// isManagedCluster tells whether a namespace is that of a cluster of this hub, accepted or not: what
 // it said while it was is not said again.
-func (w *Works) ours(ctx context.Context, cluster string) (bool, error) {
-	record, err := w.record(ctx, cluster)
+func (w *Works) isManagedCluster(ctx context.Context, cluster string) (bool, error) {
+	record, err := w.getCluster(ctx, cluster)
 	return err == nil && record != nil && managedcluster.Managed(record), err
 }
 
-// clusters completes the source of a cluster once every work of it is published.
-type clusters struct{ works *Works }
+// clusterReconciler completes the source of a cluster once every work of it is published.
+type clusterReconciler struct{ works *Works }
 
 // Reconcile publishes the works of one cluster.
-func (c clusters) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	record, err := c.works.record(ctx, req.Name)
+func (c clusterReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	record, err := c.works.getCluster(ctx, req.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if record == nil || !managedcluster.Managed(record) {
-		c.works.forget(req.Name)
+		c.works.forgetCluster(req.Name)
 	}
 	for _, k := range c.works.kinds {
 		if result, err := c.publish(ctx, k, req.Name); err != nil || !result.IsZero() {
@@ -265,14 +265,14 @@ func (c clusters) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return ctrl.Result{}, nil
 }
 
-func (c clusters) publish(ctx context.Context, k *kind, cluster string) (ctrl.Result, error) {
-	names, err := c.works.names(ctx, k, cluster)
+func (c clusterReconciler) publish(ctx context.Context, k *kind, cluster string) (ctrl.Result, error) {
+	names, err := c.works.listNames(ctx, k, cluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	for _, name := range names {
 		if err := c.works.publish(ctx, k, name); err != nil {
-			return quietly(err)
+			return requeueOnConflict(err)
 		}
 	}
 	return ctrl.Result{}, nil

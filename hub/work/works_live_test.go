@@ -94,7 +94,7 @@ func (h liveHub) cluster(t *testing.T) string {
 
 func (r running) create(t *testing.T, namespace, name string, change ...func(client.Object)) *workv1.ManifestWork {
 	t.Helper()
-	work := manifestWorks(testHash, false).named(namespace, name, change...).(*workv1.ManifestWork)
+	work := manifestWorks(testHash, false).newWork(namespace, name, change...).(*workv1.ManifestWork)
 	work.UID = ""
 	if err := r.admin.Create(t.Context(), work); err != nil {
 		t.Fatal(err)
@@ -134,17 +134,17 @@ func (r running) awaitGone(t *testing.T, work *workv1.ManifestWork) {
 	})
 }
 
-// tell is what the agent says of a work.
-func (r running) tell(t *testing.T, work *workv1.ManifestWork, s wire.WorkStatus) {
+// report is what the agent says of a work.
+func (r running) report(t *testing.T, work *workv1.ManifestWork, s wire.WorkStatus) {
 	t.Helper()
 	key := "manifestwork/" + work.Namespace + "/" + work.Name
 	r.receive(work.Namespace, resource.Resource{Key: key, UID: string(work.UID), Body: statusBody(t, s)})
 }
 
-// sent is what the agent is told of a work.
-func (r running) sent(t *testing.T, work *workv1.ManifestWork) wire.Work {
+// receiveWork is what the agent is told of a work.
+func (r running) receiveWork(t *testing.T, work *workv1.ManifestWork) wire.Work {
 	t.Helper()
-	res, ok := r.load(work.Namespace, "manifestwork/"+work.Namespace+"/"+work.Name)
+	res, ok := r.loadResource(work.Namespace, "manifestwork/"+work.Namespace+"/"+work.Name)
 	if !ok {
 		t.Fatal("nothing is sent")
 	}
@@ -155,12 +155,12 @@ func (r running) sent(t *testing.T, work *workv1.ManifestWork) wire.Work {
 	return decoded
 }
 
-func heldLive(work *workv1.ManifestWork) bool {
+func hasFinalizer(work *workv1.ManifestWork) bool {
 	return controllerutil.ContainsFinalizer(work, workv1.ManifestWorkFinalizer)
 }
 
-// wellApplied is an agent's report on a work of one ConfigMap.
-func wellApplied(generation int64, values ...workv1.FeedbackValue) wire.WorkStatus {
+// newAppliedStatus is an agent's report on a work of one ConfigMap.
+func newAppliedStatus(generation int64, values ...workv1.FeedbackValue) wire.WorkStatus {
 	condition := func(kind string, generation int64) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "R", ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(time.Unix(1, 0))}
 	}
@@ -175,7 +175,7 @@ func wellApplied(generation int64, values ...workv1.FeedbackValue) wire.WorkStat
 	}
 }
 
-func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
+func TestLiveManifestWorkIsPublishedReportedAndDeleted(t *testing.T) {
 	t.Parallel()
 	admin := liveClient(t)
 	others, cluster := liveNamespace(t, admin, nil), admin.cluster(t)
@@ -183,15 +183,15 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 	foreign := r.create(t, others, "foreign")
 	work := r.create(t, cluster, "w", func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
 
-	r.await(t, work, "it has its finalizer", heldLive)
+	r.await(t, work, "it has its finalizer", hasFinalizer)
 	key := "manifestwork/" + work.Namespace + "/w"
 	livetest.Eventually(t, "the work is published", func() bool { return slices.Contains(r.source(work.Namespace).Keys(), key) })
-	if sent := r.sent(t, work); sent.HubHash != testHash || sent.Labels["a"] != "b" || len(sent.Spec.Workload.Manifests) != 1 {
+	if sent := r.receiveWork(t, work); sent.HubHash != testHash || sent.Labels["a"] != "b" || len(sent.Spec.Workload.Manifests) != 1 {
 		t.Errorf("sent %+v", sent)
 	}
 
 	raw := `{"b":1}`
-	r.tell(t, work, wellApplied(1, workv1.FeedbackValue{Name: "json", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &raw}}))
+	r.report(t, work, newAppliedStatus(1, workv1.FeedbackValue{Name: "json", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &raw}}))
 	applied := func(generation int64) func(*workv1.ManifestWork) bool {
 		return func(w *workv1.ManifestWork) bool {
 			c := meta.FindStatusCondition(w.Status.Conditions, "Applied")
@@ -207,7 +207,7 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 	if err := r.admin.Patch(t.Context(), work, orphan); err != nil {
 		t.Fatal(err)
 	}
-	r.tell(t, work, wellApplied(2, workv1.FeedbackValue{Name: "json", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &raw}}))
+	r.report(t, work, newAppliedStatus(2, workv1.FeedbackValue{Name: "json", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &raw}}))
 	r.await(t, work, "it is applied anew", applied(2))
 	if diff := cmp.Diff([]string{"Available", "StatusFeedbackSynced", "Applied"}, conditionTypes(work)); diff != "" {
 		t.Errorf("conditions of the manifest after a change (-want +got):\n%s", diff)
@@ -219,11 +219,11 @@ func TestAManifestWorkTakesItsWayOnARealHub(t *testing.T) {
 	if err := r.admin.Delete(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
-	livetest.Eventually(t, "the agent is asked to collect", func() bool { return r.sent(t, work).Deleting })
-	if sent := r.sent(t, work); sent.Spec.DeleteOption == nil || len(sent.Spec.Workload.Manifests) != 0 {
+	livetest.Eventually(t, "the agent is asked to collect", func() bool { return r.receiveWork(t, work).Deleting })
+	if sent := r.receiveWork(t, work); sent.Spec.DeleteOption == nil || len(sent.Spec.Workload.Manifests) != 0 {
 		t.Errorf("sent %+v", sent)
 	}
-	r.tell(t, work, wire.WorkStatus{ObservedGeneration: 3, Finalized: true})
+	r.report(t, work, wire.WorkStatus{ObservedGeneration: 3, Finalized: true})
 	r.awaitGone(t, work)
 
 	version := foreign.ResourceVersion
@@ -243,7 +243,7 @@ func conditionTypes(work *workv1.ManifestWork) []string {
 	return out
 }
 
-func TestAFinishedManifestWorkIsDeletedByARealHub(t *testing.T) {
+func TestLiveFinishedManifestWorkIsDeleted(t *testing.T) {
 	t.Parallel()
 	admin := liveClient(t)
 	cluster := admin.cluster(t)
@@ -256,38 +256,38 @@ func TestAFinishedManifestWorkIsDeletedByARealHub(t *testing.T) {
 		}
 	}
 	soon, later := r.create(t, cluster, "soon", ttl(2)), r.create(t, cluster, "later", ttl(3600))
-	report := wellApplied(1)
+	report := newAppliedStatus(1)
 	done := report.Conditions[0]
 	done.Type, done.Reason = workv1.WorkComplete, "ConditionRulesAggregated"
 	report.Conditions = append(report.Conditions, done)
 	for _, work := range []*workv1.ManifestWork{soon, later} {
-		r.await(t, work, "it has its finalizer", heldLive)
-		r.tell(t, work, report)
+		r.await(t, work, "it has its finalizer", hasFinalizer)
+		r.report(t, work, report)
 	}
 	r.await(t, soon, "it is deleted", func(w *workv1.ManifestWork) bool { return w.DeletionTimestamp != nil })
 	finished := meta.FindStatusCondition(soon.Status.Conditions, workv1.WorkComplete).LastTransitionTime
 	if early := finished.Add(2 * time.Second).Sub(soon.DeletionTimestamp.Time); early > 0 {
 		t.Errorf("deleted %s before its time", early)
 	}
-	r.tell(t, soon, wire.WorkStatus{ObservedGeneration: 2, Finalized: true})
+	r.report(t, soon, wire.WorkStatus{ObservedGeneration: 2, Finalized: true})
 	r.awaitGone(t, soon)
 	r.await(t, later, "it stays", func(w *workv1.ManifestWork) bool { return w.DeletionTimestamp == nil })
 }
 
-func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
+func TestLiveManifestWorksOfDeletedClusterAreReleased(t *testing.T) {
 	t.Parallel()
 	admin := liveClient(t)
 	cluster := admin.cluster(t)
 	r := runLive(t, admin, []string{cluster})
 	work := r.create(t, cluster, "w")
-	r.await(t, work, "it has its finalizer", heldLive)
+	r.await(t, work, "it has its finalizer", hasFinalizer)
 	record := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
 	if err := r.admin.Delete(t.Context(), record); err != nil {
 		t.Fatal(err)
 	}
 	// Until the cache has seen that, the finalizer comes back.
 	livetest.Eventually(t, "the record is gone from the cache", func() bool {
-		managed, _, err := r.cluster(t.Context(), cluster)
+		managed, _, err := r.clusterState(t.Context(), cluster)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,10 +300,10 @@ func TestManifestWorksOfAClusterThatIsGoingAreReleasedOnARealHub(t *testing.T) {
 	if diff := cmp.Diff([]string{"manifestwork/w"}, left); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
-	r.await(t, work, "it is released", func(w *workv1.ManifestWork) bool { return !heldLive(w) })
+	r.await(t, work, "it is released", func(w *workv1.ManifestWork) bool { return !hasFinalizer(w) })
 }
 
-func TestARealAPIServerPutsTheFinalizersOn(t *testing.T) {
+func TestLiveAdmissionPolicyAddsFinalizers(t *testing.T) {
 	t.Parallel()
 	admin := liveClient(t)
 	r := newRig(t)
@@ -315,7 +315,7 @@ func TestARealAPIServerPutsTheFinalizersOn(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
 		// The API server takes a moment to learn of a policy.
 		livetest.Eventually(t, "works of a cluster's namespace are made with their finalizer", func() bool {
-			work := k.named(ns, "")
+			work := k.newWork(ns, "")
 			work.SetUID("")
 			work.SetGenerateName("w-")
 			work.SetFinalizers([]string{"example.com/theirs"})

@@ -118,7 +118,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		t.Fatal(err)
 	}
 	r.Works = w
-	w.live = r.client
+	w.apiReader = r.client
 	t.Cleanup(w.queue.ShutDown)
 	return r
 }
@@ -142,8 +142,8 @@ func eachKind(t *testing.T, test func(*testing.T, *kind)) {
 	}
 }
 
-// named makes a work of one ConfigMap.
-func (k *kind) named(namespace, name string, change ...func(client.Object)) client.Object {
+// newWork makes a work of one ConfigMap.
+func (k *kind) newWork(namespace, name string, change ...func(client.Object)) client.Object {
 	raw := runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)}
 	var obj client.Object
 	switch k.name {
@@ -166,17 +166,17 @@ func (k *kind) named(namespace, name string, change ...func(client.Object)) clie
 	return obj
 }
 
-// held and deleting change a work of the kind.
-func (k *kind) held(o client.Object) { o.SetFinalizers([]string{k.finalizer}) }
-func (k *kind) deleting(o client.Object) {
+// addFinalizer and deleting change a work of the kind.
+func (k *kind) addFinalizer(o client.Object) { o.SetFinalizers([]string{k.finalizer}) }
+func (k *kind) setDeleting(o client.Object) {
 	now := metav1.Now()
 	o.SetDeletionTimestamp(&now)
-	k.held(o)
+	k.addFinalizer(o)
 }
 
 func (r *rig) reconcile(t *testing.T, k *kind, w client.Object) {
 	t.Helper()
-	if _, err := (publisher{works: r.Works, kind: k}).Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w)}); err != nil {
+	if _, err := (workReconciler{works: r.Works, kind: k}).Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -192,7 +192,7 @@ func (r *rig) get(t *testing.T, k *kind, w client.Object) (item, bool) {
 	return it, err == nil
 }
 
-func TestWorksNeedWhatTheyUse(t *testing.T) {
+func TestConfigValidate(t *testing.T) {
 	sync, recorder := resource.NewHub(), events.NewFakeRecorder(1)
 	c := fake.NewClientBuilder().Build()
 	tests := map[string]struct {
@@ -214,7 +214,7 @@ func TestWorksNeedWhatTheyUse(t *testing.T) {
 	}
 }
 
-func TestWorksArePublished(t *testing.T) {
+func TestReconcilePublishesWorks(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		cluster *clusterv1.ManagedCluster
@@ -228,7 +228,7 @@ func TestWorksArePublished(t *testing.T) {
 		},
 		"a work that is going": {
 			reason: "the spoke is asked to collect it", cluster: clusterNamed(managed),
-			work: (*kind).deleting, sent: true,
+			work: (*kind).setDeleting, sent: true,
 		},
 		"no cluster": {
 			reason: "nobody would take it", cluster: clusterNamed("other"), work: func(*kind, client.Object) {}, event: true,
@@ -245,7 +245,7 @@ func TestWorksArePublished(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work := k.named(managed, "w")
+				work := k.newWork(managed, "w")
 				tc.work(k, work)
 				r := newRig(t, tc.cluster, work)
 				r.reconcile(t, k, work)
@@ -270,10 +270,10 @@ func TestWorksArePublished(t *testing.T) {
 	}
 }
 
-func TestAClusterBringsTheWorksOfEveryKind(t *testing.T) {
+func TestClusterReconcilePublishesWorksOfAllKinds(t *testing.T) {
 	sig, ocm := multicluster(), manifestWorks(testHash, false)
-	r := newRig(t, clusterNamed(managed), sig.named(managed, "a"), sig.named(managed, "b"), ocm.named(managed, "a"), ocm.named("c2", "x"))
-	if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+	r := newRig(t, clusterNamed(managed), sig.newWork(managed, "a"), sig.newWork(managed, "b"), ocm.newWork(managed, "a"), ocm.newWork("c2", "x"))
+	if _, err := (clusterReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"manifestwork/c1/a", "multicluster/c1/a", "multicluster/c1/b"}
@@ -282,7 +282,7 @@ func TestAClusterBringsTheWorksOfEveryKind(t *testing.T) {
 	}
 }
 
-func TestAWorkIsLookedAtWhenTheSpokeMustHearOfIt(t *testing.T) {
+func TestPredicatePassesRelevantChangesOnly(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(client.Object)
@@ -292,17 +292,17 @@ func TestAWorkIsLookedAtWhenTheSpokeMustHearOfIt(t *testing.T) {
 		"a generation":      {reason: "the spec changed", change: func(o client.Object) { o.SetGeneration(2) }, wanted: func(*kind) bool { return true }},
 		"no finalizer":      {reason: "nothing is sent that nobody holds", change: func(o client.Object) { o.SetFinalizers(nil) }, wanted: func(*kind) bool { return true }},
 		"labels":            {reason: "the anchor of a ManifestWork bears them", change: func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) }, wanted: func(k *kind) bool { return k.shared }},
-		"a suspension":      {reason: "the spoke has to pause", change: annotated(wire.AnnotationSuspend, "true"), wanted: func(*kind) bool { return true }},
-		"a report of drift": {reason: "the spoke has to compare and not to write", change: annotated(wire.AnnotationDrift, "report"), wanted: func(*kind) bool { return true }},
+		"a suspension":      {reason: "the spoke has to pause", change: withAnnotation(wire.AnnotationSuspend, "true"), wanted: func(*kind) bool { return true }},
+		"a report of drift": {reason: "the spoke has to compare and not to write", change: withAnnotation(wire.AnnotationDrift, "report"), wanted: func(*kind) bool { return true }},
 		"an annotation":     {reason: "it stays on the hub", change: func(o client.Object) { o.SetAnnotations(map[string]string{"a": "b"}) }, wanted: func(*kind) bool { return false }},
 		"that it is going":  {reason: "the spoke has to collect", change: func(o client.Object) { o.SetDeletionTimestamp(new(metav1.Now())) }, wanted: func(*kind) bool { return true }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				before, after := k.named(managed, "w", k.held), k.named(managed, "w", k.held)
+				before, after := k.newWork(managed, "w", k.addFinalizer), k.newWork(managed, "w", k.addFinalizer)
 				tc.change(after)
-				if got := k.wanted().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.wanted(k) {
+				if got := k.specChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.wanted(k) {
 					t.Errorf("%s: wanted %t", tc.reason, got)
 				}
 			})
@@ -310,9 +310,9 @@ func TestAWorkIsLookedAtWhenTheSpokeMustHearOfIt(t *testing.T) {
 	}
 }
 
-func TestWorkOfAVanishedClusterIsLetGo(t *testing.T) {
+func TestFinalizerIsRemovedWhenClusterIsGone(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		w := k.named(managed, "w", k.deleting)
+		w := k.newWork(managed, "w", k.setDeleting)
 		r := newRig(t, w)
 		r.reconcile(t, k, w)
 		if _, still := r.get(t, k, w); still != k.shared {
@@ -321,12 +321,12 @@ func TestWorkOfAVanishedClusterIsLetGo(t *testing.T) {
 	})
 }
 
-func TestABodySaysWhatItsDialectHas(t *testing.T) {
+func TestEncodedWorkHasFieldsOfItsDialect(t *testing.T) {
 	k := manifestWorks(testHash, true)
-	work := k.named(managed, "w", k.held, func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
+	work := k.newWork(managed, "w", k.addFinalizer, func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) })
 	r := newRig(t, clusterNamed(managed), work)
 	r.kinds = []*kind{k}
-	sent, ok := r.load(managed, "manifestwork/c1/w")
+	sent, ok := r.loadResource(managed, "manifestwork/c1/w")
 	if !ok {
 		t.Fatal("the work is not there")
 	}
@@ -344,11 +344,11 @@ func TestABodySaysWhatItsDialectHas(t *testing.T) {
 	}
 }
 
-func TestReleaseNamesWhatItLeaves(t *testing.T) {
+func TestReleaseNamesReleasedWorks(t *testing.T) {
 	objects := []client.Object{clusterNamed(managed)}
 	var want []string
 	for _, k := range []*kind{multicluster(), manifestWorks(testHash, false)} {
-		objects = append(objects, k.named(managed, "a", k.held), k.named(managed, "b"), k.named(managed, "c", k.deleting), k.named("other", "d", k.held))
+		objects = append(objects, k.newWork(managed, "a", k.addFinalizer), k.newWork(managed, "b"), k.newWork(managed, "c", k.setDeleting), k.newWork("other", "d", k.addFinalizer))
 		want = append(want, k.name+"/a", k.name+"/c")
 	}
 	r := newRig(t, objects...)
@@ -363,15 +363,15 @@ func TestReleaseNamesWhatItLeaves(t *testing.T) {
 		t.Errorf("a second call releases %v, %v", left, err)
 	}
 	eachKind(t, func(t *testing.T, k *kind) {
-		if other, _ := r.get(t, k, k.named("other", "d")); !controllerutil.ContainsFinalizer(other.object(), k.finalizer) {
+		if other, _ := r.get(t, k, k.newWork("other", "d")); !controllerutil.ContainsFinalizer(other.object(), k.finalizer) {
 			t.Error("another cluster's work was released")
 		}
 	})
 }
 
-func TestTooLargeWorkIsReported(t *testing.T) {
+func TestTooLargeWorkIsReportedAsFailed(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		w := k.named(managed, "w", k.held)
+		w := k.newWork(managed, "w", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), w)
 		large, _ := r.get(t, k, w)
 		raw := []byte(`{"data":"` + strings.Repeat("x", resource.MaxBody) + `"}`)
@@ -381,7 +381,7 @@ func TestTooLargeWorkIsReported(t *testing.T) {
 		case *manifestWork:
 			l.Spec.Workload.Manifests[0].Raw = raw
 		}
-		if err := r.send(t.Context(), k, large); err != nil {
+		if err := r.publishCurrent(t.Context(), k, large); err != nil {
 			t.Fatal(err)
 		}
 		r.next(t.Context())
@@ -396,7 +396,7 @@ func TestTooLargeWorkIsReported(t *testing.T) {
 	})
 }
 
-func TestAManifestWorkWhoseAnchorCanHaveNoNameIsRefused(t *testing.T) {
+func TestManifestWorkWithTooLongNameIsRefused(t *testing.T) {
 	k := manifestWorks(testHash, false)
 	long := strings.Repeat("n", workconvert.MaxManifestWorkName+1)
 	tests := map[string]struct {
@@ -406,12 +406,12 @@ func TestAManifestWorkWhoseAnchorCanHaveNoNameIsRefused(t *testing.T) {
 		told   string
 		gone   bool
 	}{
-		"as long as may be": {reason: "the anchor has 253 characters", work: k.named(managed, long[1:]), sent: true},
+		"as long as may be": {reason: "the anchor has 253 characters", work: k.newWork(managed, long[1:]), sent: true},
 		"too long": {
-			reason: "nothing is ever applied, and the status says so", work: k.named(managed, long),
+			reason: "nothing is ever applied, and the status says so", work: k.newWork(managed, long),
 			told: "Failed to apply manifest work: its name has 189 characters, more than 188 leave no room for the hub's hash in the name of its AppliedManifestWork",
 		},
-		"too long and going": {reason: "no spoke has anything of it", work: k.named(managed, long, k.deleting), gone: true},
+		"too long and going": {reason: "no spoke has anything of it", work: k.newWork(managed, long, k.setDeleting), gone: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

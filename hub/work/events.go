@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// announce reports the changes of a work that somebody may wait for: it fails, for
+// recordEvent reports the changes of a work that somebody may wait for: it fails, for
 // another reason, or no longer. That a work is applied at once, as nearly all are,
 // is in its status; an event for each would double what a thousand works write.
-func (w *Works) announce(work client.Object, before, after []metav1.Condition) {
+func (w *Works) recordEvent(work client.Object, before, after []metav1.Condition) {
 	was, is := meta.FindStatusCondition(before, conditionApplied), meta.FindStatusCondition(after, conditionApplied)
 	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
 		return

@@ -23,74 +23,74 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func inTheBackground(o client.Object) {
+func setBackgroundDeletion(o client.Object) {
 	o.SetAnnotations(map[string]string{AnnotationDeletion: deletionBackground})
 }
 
-func heldByOthers(o client.Object) {
+func addForeignFinalizer(o client.Object) {
 	o.SetFinalizers(append(o.GetFinalizers(), "example.com/theirs"))
 }
 
-// published makes the works of a cluster known to its agent.
-func (r *rig) published(t *testing.T) {
+// isPublished makes the works of a cluster known to its agent.
+func (r *rig) isPublished(t *testing.T) {
 	t.Helper()
-	if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+	if _, err := (clusterReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// remove deletes a work as its user does, and has the hub see that.
-func (r *rig) remove(t *testing.T, k *kind, work client.Object) (there bool) {
+// deleteWork deletes a work as its user does, and has the hub see that.
+func (r *rig) deleteWork(t *testing.T, k *kind, work client.Object) (there bool) {
 	t.Helper()
 	last, _ := r.get(t, k, work)
 	if err := r.client.Delete(t.Context(), last.object()); err != nil {
 		t.Fatal(err)
 	}
 	r.reconcile(t, k, work)
-	return r.seeEnd(t, k, last.object())
+	return r.observeDeletion(t, k, last.object())
 }
 
-// seeEnd has the hub see that a work is gone, if it is.
-func (r *rig) seeEnd(t *testing.T, k *kind, last client.Object) (there bool) {
+// observeDeletion has the hub see that a work is gone, if it is.
+func (r *rig) observeDeletion(t *testing.T, k *kind, last client.Object) (there bool) {
 	t.Helper()
 	if _, there = r.get(t, k, last); !there {
-		r.tellEnd(t, k, last, false)
+		r.sendDeleteEvent(t, k, last, false)
 		r.reconcile(t, k, last)
 	}
 	return there
 }
 
-// remembered is how many keys are published, ends known and reports kept.
-func (r *rig) remembered() int {
-	return len(r.sync.Source(managed, wire.KindWork).Keys()) + len(r.ends) + len(r.pending)
+// countTombstones is how many keys are published, ends known and reports kept.
+func (r *rig) countTombstones() int {
+	return len(r.sync.Source(managed, wire.KindWork).Keys()) + len(r.tombstones) + len(r.pending)
 }
 
-func TestAWorkThatIsDeletedInTheBackgroundGoesBeforeItsObjects(t *testing.T) {
+func TestBackgroundDeletionRemovesWorkBeforeObjects(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.named(managed, "w", inTheBackground), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w", setBackgroundDeletion), k.name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
-		r.published(t)
-		if r.remove(t, k, work) {
+		r.isPublished(t)
+		if r.deleteWork(t, k, work) {
 			t.Fatal("the work waits for its cluster")
 		}
-		r.report(t, managed, key, "uid-w", leavingStatus("2 remain"))
+		r.report(t, managed, key, "uid-w", newDeletingStatus("2 remain"))
 		r.report(t, managed, key, "uid-other", wire.WorkStatus{Finalized: true})
-		r.published(t)
-		if uid, sent, ok := r.sent(t, key); !ok || !sent.Deleting || uid != "uid-w" {
+		r.isPublished(t)
+		if uid, sent, ok := r.loadWork(t, key); !ok || !sent.Deleting || uid != "uid-w" {
 			t.Errorf("sent %t: %s, %+v", ok, uid, sent)
 		}
 		r.report(t, managed, key, "uid-w", wire.WorkStatus{Finalized: true})
-		if r.remembered() != 0 {
-			t.Errorf("nothing is left in the spoke, and %v, %v stay", r.sync.Source(managed, wire.KindWork).Keys(), r.ends)
+		if r.countTombstones() != 0 {
+			t.Errorf("nothing is left in the spoke, and %v, %v stay", r.sync.Source(managed, wire.KindWork).Keys(), r.tombstones)
 		}
 	})
 }
 
-func TestWhichWorksWaitForTheirCluster(t *testing.T) {
-	const full = maxBackground
+func TestDeletionWaitsForClusterUnlessInBackground(t *testing.T) {
+	const full = maxBackgroundDeletions
 	option := func(policy workv1.DeletePropagationPolicyType) func(client.Object) {
 		return func(o client.Object) {
-			inTheBackground(o)
+			setBackgroundDeletion(o)
 			if w, ok := o.(*workv1.ManifestWork); ok {
 				w.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: policy}
 			}
@@ -98,7 +98,7 @@ func TestWhichWorksWaitForTheirCluster(t *testing.T) {
 	}
 	annotated := func(key, value string) func(client.Object) {
 		return func(o client.Object) {
-			inTheBackground(o)
+			setBackgroundDeletion(o)
 			o.GetAnnotations()[key] = value
 		}
 	}
@@ -109,98 +109,98 @@ func TestWhichWorksWaitForTheirCluster(t *testing.T) {
 		ends    int
 		waits   bool
 	}{
-		"asked for":           {reason: "its user wants it gone", change: inTheBackground},
+		"asked for":           {reason: "its user wants it gone", change: setBackgroundDeletion},
 		"foreground":          {reason: "an eviction deletes all, too", change: option(workv1.DeletePropagationPolicyTypeForeground)},
 		"not asked for":       {reason: "as OCM does", change: func(client.Object) {}, waits: true},
 		"another word":        {reason: "it is none that is known", change: annotated(AnnotationDeletion, "foreground"), waits: true},
 		"objects stay":        {reason: "an eviction would delete them", change: option(workv1.DeletePropagationPolicyTypeOrphan), waits: true},
 		"some objects stay":   {reason: "an eviction would delete them", change: option(workv1.DeletePropagationPolicyTypeSelectivelyOrphan), waits: true},
 		"suspended":           {reason: "an eviction would not wait", change: annotated(wire.AnnotationSuspend, "true"), waits: true},
-		"a cluster that goes": {reason: "detach waits for the works", change: inTheBackground, cluster: func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }, waits: true},
-		"no room":             {reason: "what is remembered is bounded", change: inTheBackground, ends: full, waits: true},
-		"room for one":        {reason: "the bound is not reached", change: inTheBackground, ends: full - 1},
+		"a cluster that goes": {reason: "detach waits for the works", change: setBackgroundDeletion, cluster: func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }, waits: true},
+		"no room":             {reason: "what is remembered is bounded", change: setBackgroundDeletion, ends: full, waits: true},
+		"room for one":        {reason: "the bound is not reached", change: setBackgroundDeletion, ends: full - 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			k := manifestWorks(testHash, false)
-			work, cluster := k.named(managed, "w", tc.change), clusterNamed(managed)
+			work, cluster := k.newWork(managed, "w", tc.change), clusterNamed(managed)
 			if tc.cluster != nil {
 				tc.cluster(cluster)
 			}
 			r := newRig(t, cluster, work)
-			r.published(t)
+			r.isPublished(t)
 			for i := range tc.ends {
-				r.ends[wire.WorkKey{Dialect: k.name, Namespace: "c2", Name: strconv.Itoa(i)}] = end{published: true}
+				r.tombstones[wire.WorkKey{Dialect: k.name, Namespace: "c2", Name: strconv.Itoa(i)}] = tombstone{published: true}
 			}
-			if there := r.remove(t, k, work); there != tc.waits {
+			if there := r.deleteWork(t, k, work); there != tc.waits {
 				t.Errorf("%s: there %t", tc.reason, there)
 			}
-			if _, sent, ok := r.sent(t, "manifestwork/c1/w"); !ok || !sent.Deleting {
+			if _, sent, ok := r.loadWork(t, "manifestwork/c1/w"); !ok || !sent.Deleting {
 				t.Errorf("%s: sent %t, %+v", tc.reason, ok, sent)
 			}
 			r.report(t, managed, "manifestwork/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
-			if r.seeEnd(t, k, k.named(managed, "w", tc.change)) {
+			if r.observeDeletion(t, k, k.newWork(managed, "w", tc.change)) {
 				t.Errorf("%s: it is there when its objects are gone", tc.reason)
 			}
 		})
 	}
 }
 
-func TestAWorkMayBeLetGoWhileItIsDeleted(t *testing.T) {
+func TestBackgroundAnnotationAppliesDuringDeletion(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w")
+		work := k.newWork(managed, "w")
 		r := newRig(t, clusterNamed(managed), work)
-		r.published(t)
-		if !r.remove(t, k, work) {
+		r.isPublished(t)
+		if !r.deleteWork(t, k, work) {
 			t.Fatal("the work does not wait")
 		}
 		waits, _ := r.get(t, k, work)
-		inTheBackground(waits.object())
+		setBackgroundDeletion(waits.object())
 		if err := r.client.Update(t.Context(), waits.object()); err != nil {
 			t.Fatal(err)
 		}
 		r.reconcile(t, k, work)
-		if r.seeEnd(t, k, waits.object()) {
+		if r.observeDeletion(t, k, waits.object()) {
 			t.Error("the work waits for its cluster")
 		}
-		if _, sent, ok := r.sent(t, k.name+"/c1/w"); !ok || !sent.Deleting {
+		if _, sent, ok := r.loadWork(t, k.name+"/c1/w"); !ok || !sent.Deleting {
 			t.Errorf("sent %t, %+v", ok, sent)
 		}
 	})
 }
 
-func TestADeletionInTheBackgroundOutlivesTheStream(t *testing.T) {
+func TestBackgroundDeletionSurvivesReconnect(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", inTheBackground)
+		work := k.newWork(managed, "w", setBackgroundDeletion)
 		r := newRig(t, clusterNamed(managed), work)
-		r.published(t)
+		r.isPublished(t)
 		s := newSpoke(t)
 		cut := r.connect(t, s)
-		await(t, s.works, "the work")
+		receive(t, s.works, "the work")
 		cut()
-		if r.remove(t, k, work) { // while the cluster is away
+		if r.deleteWork(t, k, work) { // while the cluster is away
 			t.Fatal("the work waits for its cluster")
 		}
 		cut = r.connect(t, s)
 		defer cut()
-		told := await(t, s.works, "its deletion")
+		told := receive(t, s.works, "its deletion")
 		if sent, err := wire.DecodeWork(told.Body); err != nil || !sent.Deleting || told.UID != "uid-w" {
 			t.Fatalf("sent %+v, %v", sent, err)
 		}
 		r.report(t, managed, told.Key, told.UID, wire.WorkStatus{Finalized: true})
-		if key := await(t, s.gone, "that the hub has forgotten it"); key != told.Key {
+		if key := receive(t, s.gone, "that the hub has forgotten it"); key != told.Key {
 			t.Errorf("withdrawn: %s", key)
 		}
 	})
 }
 
-func TestAWorkThatTakesTheNameOfOneDeletedInTheBackgroundWins(t *testing.T) {
+func TestNewWorkReplacesBackgroundDeletionOfSameName(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.named(managed, "w", inTheBackground), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w", setBackgroundDeletion), k.name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
-		r.published(t)
-		r.remove(t, k, work)
-		next := k.named(managed, "w", inTheBackground, func(o client.Object) { o.SetUID("uid-next") })
+		r.isPublished(t)
+		r.deleteWork(t, k, work)
+		next := k.newWork(managed, "w", setBackgroundDeletion, func(o client.Object) { o.SetUID("uid-next") })
 		if err := r.client.Create(t.Context(), next); err != nil {
 			t.Fatal(err)
 		}
@@ -211,23 +211,23 @@ func TestAWorkThatTakesTheNameOfOneDeletedInTheBackgroundWins(t *testing.T) {
 		if got, there := r.get(t, k, next); !there || got.object().GetDeletionTimestamp() != nil {
 			t.Fatalf("the second is there %t", there)
 		}
-		if uid, sent, ok := r.sent(t, key); !ok || uid != "uid-next" || sent.Deleting || len(r.ends) != 0 {
-			t.Errorf("sent %t: %s, %+v, remembered %v", ok, uid, sent, r.ends)
+		if uid, sent, ok := r.loadWork(t, key); !ok || uid != "uid-next" || sent.Deleting || len(r.tombstones) != 0 {
+			t.Errorf("sent %t: %s, %+v, remembered %v", ok, uid, sent, r.tombstones)
 		}
-		r.remove(t, k, next)
+		r.deleteWork(t, k, next)
 		r.report(t, managed, key, "uid-w", wire.WorkStatus{Finalized: true})
-		if uid, sent, ok := r.sent(t, key); !ok || uid != "uid-next" || !sent.Deleting {
+		if uid, sent, ok := r.loadWork(t, key); !ok || uid != "uid-next" || !sent.Deleting {
 			t.Errorf("sent %t: %s, %+v", ok, uid, sent)
 		}
 	})
 }
 
-func TestAWorkDeletedInTheBackgroundThatOthersHoldIsWithdrawnWhenItsObjectsAreGone(t *testing.T) {
+func TestBackgroundDeletionWithForeignFinalizerIsWithdrawnWhenObjectsAreGone(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.named(managed, "w", inTheBackground, heldByOthers), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w", setBackgroundDeletion, addForeignFinalizer), k.name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
-		r.published(t)
-		if !r.remove(t, k, work) {
+		r.isPublished(t)
+		if !r.deleteWork(t, k, work) {
 			t.Fatal("the finalizer of others is off")
 		}
 		r.reconcile(t, k, work)
@@ -235,23 +235,23 @@ func TestAWorkDeletedInTheBackgroundThatOthersHoldIsWithdrawnWhenItsObjectsAreGo
 		if diff := cmp.Diff([]string{"example.com/theirs"}, held.object().GetFinalizers()); diff != "" {
 			t.Errorf("finalizers (-want +got):\n%s", diff)
 		}
-		if _, sent, ok := r.sent(t, key); !ok || !sent.Deleting || len(r.sync.Source(managed, wire.KindWork).Keys()) != 1 {
+		if _, sent, ok := r.loadWork(t, key); !ok || !sent.Deleting || len(r.sync.Source(managed, wire.KindWork).Keys()) != 1 {
 			t.Errorf("sent %t, %+v", ok, sent)
 		}
 		r.report(t, managed, key, "uid-w", wire.WorkStatus{Finalized: true})
 		r.reconcile(t, k, work)
-		if r.remembered() != 0 {
-			t.Errorf("nothing is left in the spoke, and %v, %v stay", r.sync.Source(managed, wire.KindWork).Keys(), r.ends)
+		if r.countTombstones() != 0 {
+			t.Errorf("nothing is left in the spoke, and %v, %v stay", r.sync.Source(managed, wire.KindWork).Keys(), r.tombstones)
 		}
-		r.vanish(t, k, work)
-		r.seeEnd(t, k, held.object())
-		if r.remembered() != 0 {
-			t.Errorf("the work is gone, and %v, %v stay", r.sync.Source(managed, wire.KindWork).Keys(), r.ends)
+		r.forceDelete(t, k, work)
+		r.observeDeletion(t, k, held.object())
+		if r.countTombstones() != 0 {
+			t.Errorf("the work is gone, and %v, %v stay", r.sync.Source(managed, wire.KindWork).Keys(), r.tombstones)
 		}
 	})
 }
 
-func TestWhatHappensWhileTheFinalizerIsTakenOff(t *testing.T) {
+func TestBackgroundDeletionHandlesEventsDuringFinalizerPatch(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		// meanwhile happens before the API server sees our write, which it answers.
@@ -264,7 +264,7 @@ func TestWhatHappensWhileTheFinalizerIsTakenOff(t *testing.T) {
 				t.Helper()
 				last, _ := r.get(t, k, work)
 				r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
-				r.tellEnd(t, k, last.object(), false)
+				r.sendDeleteEvent(t, k, last.object(), false)
 				return nil
 			},
 		},
@@ -273,8 +273,8 @@ func TestWhatHappensWhileTheFinalizerIsTakenOff(t *testing.T) {
 			meanwhile: func(t *testing.T, r *rig, k *kind, work client.Object) error {
 				t.Helper()
 				last, _ := r.get(t, k, work)
-				r.vanish(t, k, work)
-				r.tellEnd(t, k, last.object(), false)
+				r.forceDelete(t, k, work)
+				r.sendDeleteEvent(t, k, last.object(), false)
 				return nil
 			},
 		},
@@ -286,10 +286,10 @@ func TestWhatHappensWhileTheFinalizerIsTakenOff(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work := k.named(managed, "w", inTheBackground)
+				work := k.newWork(managed, "w", setBackgroundDeletion)
 				r := newRig(t, clusterNamed(managed), work)
-				r.published(t)
-				if err := r.client.Delete(t.Context(), k.named(managed, "w")); err != nil {
+				r.isPublished(t)
+				if err := r.client.Delete(t.Context(), k.newWork(managed, "w")); err != nil {
 					t.Fatal(err)
 				}
 				r.patching = func() error {
@@ -297,34 +297,34 @@ func TestWhatHappensWhileTheFinalizerIsTakenOff(t *testing.T) {
 					return tc.meanwhile(t, r, k, work)
 				}
 				for range 2 {
-					_, _ = publisher{works: r.Works, kind: k}.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(work)})
+					_, _ = workReconciler{works: r.Works, kind: k}.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(work)})
 				}
 				if _, there := r.get(t, k, work); there {
 					t.Errorf("%s: the work is there", tc.reason)
 				}
-				if kept := r.remembered() != 0; kept != tc.kept {
-					t.Errorf("%s: %v and %v are remembered", tc.reason, r.sync.Source(managed, wire.KindWork).Keys(), r.ends)
+				if kept := r.countTombstones() != 0; kept != tc.kept {
+					t.Errorf("%s: %v and %v are remembered", tc.reason, r.sync.Source(managed, wire.KindWork).Keys(), r.tombstones)
 				}
 			})
 		})
 	}
 }
 
-func TestALookAtACacheThatLagsBringsNoDeletionBack(t *testing.T) {
+func TestStaleCacheDoesNotRepublishDeletion(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.named(managed, "w", inTheBackground, heldByOthers), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w", setBackgroundDeletion, addForeignFinalizer), k.name+"/c1/w"
 		for name, there := range map[string]bool{"of a work that others hold": true, "of a work that is gone": false} {
 			t.Run(name, func(t *testing.T) {
 				r := newRig(t, clusterNamed(managed), work)
-				r.published(t)
-				if err := r.client.Delete(t.Context(), k.named(managed, "w")); err != nil {
+				r.isPublished(t)
+				if err := r.client.Delete(t.Context(), k.newWork(managed, "w")); err != nil {
 					t.Fatal(err)
 				}
 				before, _ := r.get(t, k, work)
 				r.reconcile(t, k, work)
 				r.report(t, managed, key, "uid-w", wire.WorkStatus{Finalized: true})
 				if !there {
-					r.vanish(t, k, work)
+					r.forceDelete(t, k, work)
 				}
 				r.lagging = before.object()
 				r.reconcile(t, k, work)
@@ -332,34 +332,34 @@ func TestALookAtACacheThatLagsBringsNoDeletionBack(t *testing.T) {
 				if there {
 					r.reconcile(t, k, work)
 				} else {
-					r.seeEnd(t, k, before.object())
+					r.observeDeletion(t, k, before.object())
 				}
 				if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 0 {
-					t.Errorf("nothing is left in the spoke, and %v, %v stay", keys, r.ends)
+					t.Errorf("nothing is left in the spoke, and %v, %v stay", keys, r.tombstones)
 				}
 			})
 		}
 	})
 }
 
-func leavingStatus(message string) wire.WorkStatus {
+func newDeletingStatus(message string) wire.WorkStatus {
 	return wire.WorkStatus{ObservedGeneration: 1, Conditions: []metav1.Condition{{
 		Type: conditionDeleting, Status: metav1.ConditionTrue, Reason: "WorkDeleting", Message: message, LastTransitionTime: metav1.Now(),
 	}}}
 }
 
-func TestADeletionInTheBackgroundThatTakesLongIsTold(t *testing.T) {
+func TestLateBackgroundDeletionIsReported(t *testing.T) {
 	k := multicluster()
 	objects := []client.Object{clusterNamed(managed)}
 	for _, name := range []string{"a", "b", "done"} {
-		objects = append(objects, k.named(managed, name, inTheBackground))
+		objects = append(objects, k.newWork(managed, name, setBackgroundDeletion))
 	}
 	r := newRig(t, objects...)
-	r.published(t)
+	r.isPublished(t)
 	for _, o := range objects[1:] {
-		r.remove(t, k, o)
+		r.deleteWork(t, k, o)
 	}
-	r.report(t, managed, "multicluster/c1/a", "uid-a", leavingStatus("1 resources remain: boom"))
+	r.report(t, managed, "multicluster/c1/a", "uid-a", newDeletingStatus("1 resources remain: boom"))
 	r.report(t, managed, "multicluster/c1/done", "uid-done", wire.WorkStatus{Finalized: true})
 	began := time.Now()
 	const want = "Warning WorksNotDeleted 2 works were deleted in the background, and after 5m0s the cluster has not removed all that they applied: " +
@@ -369,20 +369,20 @@ func TestADeletionInTheBackgroundThatTakesLongIsTold(t *testing.T) {
 		after  time.Duration
 		want   []string
 	}{
-		{reason: "most deletions take a moment", after: backgroundPatience - time.Minute},
-		{reason: "it takes long", after: backgroundPatience + time.Minute, want: []string{want}},
-		{reason: "it was told", after: backgroundPatience + 2*time.Minute},
-		{reason: "events do not last", after: backgroundPatience + time.Minute + backgroundAgain, want: []string{want}},
+		{reason: "most deletions take a moment", after: lateDeletionAfter - time.Minute},
+		{reason: "it takes long", after: lateDeletionAfter + time.Minute, want: []string{want}},
+		{reason: "it was told", after: lateDeletionAfter + 2*time.Minute},
+		{reason: "events do not last", after: lateDeletionAfter + time.Minute + lateDeletionRepeat, want: []string{want}},
 	} {
-		r.warnOfBackground(t.Context(), began.Add(at.after))
-		if diff := cmp.Diff(at.want, r.told()); diff != "" {
+		r.warnOfLateDeletions(t.Context(), began.Add(at.after))
+		if diff := cmp.Diff(at.want, r.drainEvents()); diff != "" {
 			t.Errorf("after %s, %s (-want +got):\n%s", at.after, at.reason, diff)
 		}
 	}
 }
 
-// told are the events since the last call.
-func (r *rig) told() (all []string) {
+// drainEvents are the events since the last call.
+func (r *rig) drainEvents() (all []string) {
 	for {
 		select {
 		case e := <-r.events.Events:
@@ -393,29 +393,29 @@ func (r *rig) told() (all []string) {
 	}
 }
 
-func TestManyDeletionsThatTakeLongAreOneEvent(t *testing.T) {
+func TestLateDeletionsOfOneClusterShareOneEvent(t *testing.T) {
 	var late []string
 	for i := range 1000 {
-		late = append(late, fmt.Sprintf("manifestwork/%03d%s (%s)", i, strings.Repeat("n", 60), strings.Repeat("\u00e4", maxSaid/2)))
+		late = append(late, fmt.Sprintf("manifestwork/%03d%s (%s)", i, strings.Repeat("n", 60), strings.Repeat("\u00e4", maxProgressBytes/2)))
 	}
-	text := lateMessage(late)
-	if len(text) > maxNote || !strings.HasPrefix(text, "1000 works ") || !strings.Contains(text, "and 990 more: manifestwork/000n") {
+	text := formatLateDeletions(late)
+	if len(text) > maxEventNote || !strings.HasPrefix(text, "1000 works ") || !strings.Contains(text, "and 990 more: manifestwork/000n") {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
 }
 
-func TestAClusterThatGoesNamesTheDeletionsThatItHasNotDone(t *testing.T) {
+func TestReleaseNamesUnfinishedBackgroundDeletions(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", inTheBackground)
+		work := k.newWork(managed, "w", setBackgroundDeletion)
 		r := newRig(t, clusterNamed(managed), work)
-		r.published(t)
-		r.remove(t, k, work)
+		r.isPublished(t)
+		r.deleteWork(t, k, work)
 		left, err := r.Release(t.Context(), managed)
 		if diff := cmp.Diff([]string{k.name + "/w"}, left); err != nil || diff != "" {
 			t.Errorf("%v, left (-want +got):\n%s", err, diff)
 		}
-		if left, err = r.Release(t.Context(), managed); err != nil || len(left)+len(r.ends) != 0 {
-			t.Errorf("a second call names %v, %v; remembered %v", left, err, r.ends)
+		if left, err = r.Release(t.Context(), managed); err != nil || len(left)+len(r.tombstones) != 0 {
+			t.Errorf("a second call names %v, %v; remembered %v", left, err, r.tombstones)
 		}
 	})
 }

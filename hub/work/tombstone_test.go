@@ -27,8 +27,8 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// vanish takes a work from the API server, whatever holds it.
-func (r *rig) vanish(t *testing.T, k *kind, work client.Object) {
+// forceDelete takes a work from the API server, whatever holds it.
+func (r *rig) forceDelete(t *testing.T, k *kind, work client.Object) {
 	t.Helper()
 	got, there := r.get(t, k, work)
 	if !there {
@@ -46,30 +46,30 @@ func (r *rig) vanish(t *testing.T, k *kind, work client.Object) {
 	}
 }
 
-// tellEnd is the event of a work that is no more.
-func (r *rig) tellEnd(t *testing.T, k *kind, work client.Object, missed bool) {
+// sendDeleteEvent is the event of a work that is no more.
+func (r *rig) sendDeleteEvent(t *testing.T, k *kind, work client.Object, missed bool) {
 	t.Helper()
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 	defer q.ShutDown()
-	(&follower{works: r.Works, kind: k}).Delete(t.Context(), event.DeleteEvent{Object: work, DeleteStateUnknown: missed}, q)
+	(&eventHandler{works: r.Works, kind: k}).Delete(t.Context(), event.DeleteEvent{Object: work, DeleteStateUnknown: missed}, q)
 	if q.Len() != 1 {
 		t.Errorf("%d works are looked at", q.Len())
 	}
 }
 
-// instant deletes a work that is published as an API server does that gives it its
+// deleteWithoutTrace deletes a work that is published as an API server does that gives it its
 // first finalizer in that instant.
-func (r *rig) instant(t *testing.T, k *kind, work client.Object) {
+func (r *rig) deleteWithoutTrace(t *testing.T, k *kind, work client.Object) {
 	t.Helper()
-	r.vanish(t, k, work)
-	r.tellEnd(t, k, work, false)
+	r.forceDelete(t, k, work)
+	r.sendDeleteEvent(t, k, work, false)
 	r.reconcile(t, k, work)
 }
 
-// sent is what the agent is sent under a key.
-func (r *rig) sent(t *testing.T, key string) (uid string, w wire.Work, ok bool) {
+// loadWork is what the agent is sent under a key.
+func (r *rig) loadWork(t *testing.T, key string) (uid string, w wire.Work, ok bool) {
 	t.Helper()
-	res, ok := r.load(managed, key)
+	res, ok := r.loadResource(managed, key)
 	if !ok {
 		return "", w, false
 	}
@@ -80,25 +80,25 @@ func (r *rig) sent(t *testing.T, key string) (uid string, w wire.Work, ok bool) 
 	return res.UID, w, true
 }
 
-func orphaning(o client.Object) {
+func setOrphanPolicy(o client.Object) {
 	if w, ok := o.(*workv1.ManifestWork); ok {
 		w.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
 	}
 }
 
-func TestAWorkThatGoesAsItGetsItsFinalizerIsDeletedInTheSpoke(t *testing.T) {
+func TestWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w", orphaning)
+		work := k.newWork(managed, "w", setOrphanPolicy)
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
 		before, _ := r.sync.Source(managed, wire.KindWork).Ref(k.name + "/c1/w")
-		r.instant(t, k, work)
+		r.deleteWithoutTrace(t, k, work)
 
 		after, published := r.sync.Source(managed, wire.KindWork).Ref(k.name + "/c1/w")
 		if !published || after.Hash == before.Hash || after.UID != before.UID || after.Generation != before.Generation {
 			t.Errorf("published %t: %+v, before it %+v", published, after, before)
 		}
-		uid, sent, ok := r.sent(t, k.name+"/c1/w")
+		uid, sent, ok := r.loadWork(t, k.name+"/c1/w")
 		if !ok || !sent.Deleting || uid != "uid-w" || len(sent.Spec.Workload.Manifests) != 0 {
 			t.Fatalf("sent %t: %s, %+v", ok, uid, sent)
 		}
@@ -111,18 +111,18 @@ func TestAWorkThatGoesAsItGetsItsFinalizerIsDeletedInTheSpoke(t *testing.T) {
 		tell := func(uid string, s wire.WorkStatus) { r.report(t, managed, k.name+"/c1/w", uid, s) }
 		tell("uid-w", applied(1, metav1.ConditionFalse))
 		tell("uid-other", wire.WorkStatus{Finalized: true})
-		if _, _, ok := r.sent(t, k.name+"/c1/w"); !ok || len(r.pending) != 0 {
+		if _, _, ok := r.loadWork(t, k.name+"/c1/w"); !ok || len(r.pending) != 0 {
 			t.Errorf("still sent %t, %d reports are kept", ok, len(r.pending))
 		}
 		r.reconcile(t, k, work)
 		tell("uid-w", wire.WorkStatus{Finalized: true})
-		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys)+len(r.ends)+len(r.pending) != 0 {
-			t.Errorf("nothing is left in the spoke, and %v, %v stay", keys, r.ends)
+		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys)+len(r.tombstones)+len(r.pending) != 0 {
+			t.Errorf("nothing is left in the spoke, and %v, %v stay", keys, r.tombstones)
 		}
 	})
 }
 
-func TestAWorkIsWithdrawnUnlessItIsKnownToBeDeleted(t *testing.T) {
+func TestRemovedWorkIsWithdrawnUnlessDeletionWasSeen(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		// change is what happened to the work before it went.
@@ -135,10 +135,10 @@ func TestAWorkIsWithdrawnUnlessItIsKnownToBeDeleted(t *testing.T) {
 	}{
 		"deleted at once": {reason: "there was no time for a timestamp", change: func(*kind, client.Object) {}, kept: true, deletion: true},
 		"deleted twice at once": {
-			reason: "it was on its way for less than a moment", change: (*kind).deleting, kept: true, deletion: true,
+			reason: "it was on its way for less than a moment", change: (*kind).setDeleting, kept: true, deletion: true,
 		},
 		"no longer held": {
-			reason: "somebody took the finalizer off a work whose deletion the agent knows", change: (*kind).deleting, told: true,
+			reason: "somebody took the finalizer off a work whose deletion the agent knows", change: (*kind).setDeleting, told: true,
 		},
 		"missed": {
 			reason: "a list without it does not say why", change: func(*kind, client.Object) {}, missed: true,
@@ -154,56 +154,56 @@ func TestAWorkIsWithdrawnUnlessItIsKnownToBeDeleted(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work, record := k.named(managed, "w"), clusterNamed(managed)
+				work, record := k.newWork(managed, "w"), clusterNamed(managed)
 				r := newRig(t, record, work)
 				r.reconcile(t, k, work)
 				if tc.told {
-					if err := r.client.Delete(t.Context(), k.named(managed, "w")); err != nil {
+					if err := r.client.Delete(t.Context(), k.newWork(managed, "w")); err != nil {
 						t.Fatal(err)
 					}
 					r.reconcile(t, k, work)
 				}
-				r.vanish(t, k, work)
+				r.forceDelete(t, k, work)
 				if tc.cluster != nil {
 					tc.cluster(record)
 					if err := r.client.Update(t.Context(), record); err != nil {
 						t.Fatal(err)
 					}
 				}
-				last := k.named(managed, "w", k.held)
+				last := k.newWork(managed, "w", k.addFinalizer)
 				tc.change(k, last)
-				r.tellEnd(t, k, last, tc.missed)
+				r.sendDeleteEvent(t, k, last, tc.missed)
 				r.reconcile(t, k, work)
 				if kept := len(r.sync.Source(managed, wire.KindWork).Keys()) > 0; kept != tc.kept {
 					t.Errorf("%s: published %t", tc.reason, kept)
 				}
-				if _, sent, ok := r.sent(t, k.name+"/c1/w"); ok != tc.deletion || sent.Deleting != tc.deletion {
+				if _, sent, ok := r.loadWork(t, k.name+"/c1/w"); ok != tc.deletion || sent.Deleting != tc.deletion {
 					t.Errorf("%s: sent %t: %+v", tc.reason, ok, sent)
 				}
-				if remembered := len(r.ends) > 0; remembered != tc.deletion {
-					t.Errorf("%s: remembered %v", tc.reason, r.ends)
+				if remembered := len(r.tombstones) > 0; remembered != tc.deletion {
+					t.Errorf("%s: remembered %v", tc.reason, r.tombstones)
 				}
 			})
 		})
 	}
 }
 
-// TestARunThatTheEndOfAWorkOvertookPublishesItNoMore has a work go while the
+// TestStaleReconcileDoesNotPublishDeletedWork has a work go while the
 // controller of its cluster puts the finalizer on it, which the one of works would
 // conclude meanwhile.
-func TestARunThatTheEndOfAWorkOvertookPublishesItNoMore(t *testing.T) {
+func TestStaleReconcileDoesNotPublishDeletedWork(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w")
+		work := k.newWork(managed, "w")
 		r := newRig(t, clusterNamed(managed), work)
 		concluded := make(chan struct{})
 		r.Works.client = interceptor.NewClient(r.client, interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 				err := c.Patch(ctx, o, p, opts...)
-				r.vanish(t, k, work)
-				r.tellEnd(t, k, k.named(managed, "w", k.held), false)
+				r.forceDelete(t, k, work)
+				r.sendDeleteEvent(t, k, k.newWork(managed, "w", k.addFinalizer), false)
 				go func() {
 					defer close(concluded)
-					_, _ = publisher{works: r.Works, kind: k}.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(work)})
+					_, _ = workReconciler{works: r.Works, kind: k}.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(work)})
 				}()
 				// Nothing tells that it waits, as it is to do.
 				select {
@@ -213,100 +213,100 @@ func TestARunThatTheEndOfAWorkOvertookPublishesItNoMore(t *testing.T) {
 				return err
 			},
 		})
-		if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+		if _, err := (clusterReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
 			t.Fatal(err)
 		}
 		<-concluded
-		if _, sent, ok := r.sent(t, k.name+"/c1/w"); !ok || !sent.Deleting {
+		if _, sent, ok := r.loadWork(t, k.name+"/c1/w"); !ok || !sent.Deleting {
 			t.Errorf("published %v, sent %t: %+v", r.sync.Source(managed, wire.KindWork).Keys(), ok, sent)
 		}
 	})
 }
 
-func TestTheEndOfAWorkIsNotDecidedBeforeItsEvent(t *testing.T) {
+func TestReconcileBeforeDeleteEventChangesNothing(t *testing.T) {
 	k := manifestWorks(testHash, false)
-	work := k.named(managed, "w")
+	work := k.newWork(managed, "w")
 	r := newRig(t, clusterNamed(managed), work)
 	r.reconcile(t, k, work)
-	r.vanish(t, k, work)
+	r.forceDelete(t, k, work)
 	r.reconcile(t, k, work) // the cache is ahead: it was for an earlier change
 	if len(r.sync.Source(managed, wire.KindWork).Keys()) != 1 {
 		t.Fatal("the agent is told that the work is unknown, and not that it was deleted")
 	}
-	r.tellEnd(t, k, work, false)
+	r.sendDeleteEvent(t, k, work, false)
 	r.reconcile(t, k, work)
-	if _, sent, _ := r.sent(t, "manifestwork/c1/w"); !sent.Deleting {
+	if _, sent, _ := r.loadWork(t, "manifestwork/c1/w"); !sent.Deleting {
 		t.Errorf("sent %+v", sent)
 	}
 }
 
-func TestAWorkThatTakesTheNameOfOneThatIsGoingWins(t *testing.T) {
+func TestNewWorkReplacesDeletionOfSameName(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work := k.named(managed, "w")
+		work := k.newWork(managed, "w")
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
-		r.instant(t, k, work)
+		r.deleteWithoutTrace(t, k, work)
 
-		next := k.named(managed, "w", func(o client.Object) { o.SetUID("uid-next") })
+		next := k.newWork(managed, "w", func(o client.Object) { o.SetUID("uid-next") })
 		if err := r.client.Create(t.Context(), next); err != nil {
 			t.Fatal(err)
 		}
 		r.reconcile(t, k, next)
-		if uid, sent, _ := r.sent(t, k.name+"/c1/w"); uid != "uid-next" || sent.Deleting {
+		if uid, sent, _ := r.loadWork(t, k.name+"/c1/w"); uid != "uid-next" || sent.Deleting {
 			t.Errorf("sent %s, %+v", uid, sent)
 		}
 		r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
-		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 1 || len(r.ends) != 0 {
-			t.Errorf("published %v, remembered %v", keys, r.ends)
+		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 1 || len(r.tombstones) != 0 {
+			t.Errorf("published %v, remembered %v", keys, r.tombstones)
 		}
 		// It goes in an instant, too.
-		r.instant(t, k, next)
+		r.deleteWithoutTrace(t, k, next)
 		r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
-		if uid, sent, _ := r.sent(t, k.name+"/c1/w"); uid != "uid-next" || !sent.Deleting {
+		if uid, sent, _ := r.loadWork(t, k.name+"/c1/w"); uid != "uid-next" || !sent.Deleting {
 			t.Errorf("sent %s, %+v", uid, sent)
 		}
 		r.report(t, managed, k.name+"/c1/w", "uid-next", wire.WorkStatus{Finalized: true})
-		if len(r.ends) != 0 {
-			t.Errorf("remembered %v", r.ends)
+		if len(r.tombstones) != 0 {
+			t.Errorf("remembered %v", r.tombstones)
 		}
 	})
 }
 
-func TestAWorkThatNobodySawChangesNothingOfWhatIsGoing(t *testing.T) {
+func TestUnpublishedWorkKeepsEarlierDeletion(t *testing.T) {
 	k := multicluster()
-	work := k.named(managed, "w")
+	work := k.newWork(managed, "w")
 	r := newRig(t, clusterNamed(managed), work)
 	r.reconcile(t, k, work)
-	r.vanish(t, k, work)
-	r.tellEnd(t, k, work, false)
-	unseen := k.named(managed, "w", func(o client.Object) { o.SetUID("uid-unseen") })
-	r.tellEnd(t, k, unseen, false)
+	r.forceDelete(t, k, work)
+	r.sendDeleteEvent(t, k, work, false)
+	unseen := k.newWork(managed, "w", func(o client.Object) { o.SetUID("uid-unseen") })
+	r.sendDeleteEvent(t, k, unseen, false)
 	r.reconcile(t, k, work)
-	r.tellEnd(t, k, unseen, false)
+	r.sendDeleteEvent(t, k, unseen, false)
 	r.reconcile(t, k, work)
-	if uid, sent, _ := r.sent(t, "multicluster/c1/w"); uid != "uid-w" || !sent.Deleting {
+	if uid, sent, _ := r.loadWork(t, "multicluster/c1/w"); uid != "uid-w" || !sent.Deleting {
 		t.Errorf("sent %s, %+v", uid, sent)
 	}
 }
 
-func TestWhatIsRememberedOfWorksThatAreNoMoreIsBounded(t *testing.T) {
+func TestTombstonesAreBounded(t *testing.T) {
 	k := manifestWorks(testHash, false)
-	work := k.named(managed, "w")
+	work := k.newWork(managed, "w")
 	r := newRig(t, clusterNamed(managed), work)
 	r.reconcile(t, k, work)
-	for i := range maxEnds {
+	for i := range maxTombstones {
 		key := wire.WorkKey{Dialect: k.name, Namespace: "c2", Name: strconv.Itoa(i)}
-		r.ends[key] = end{uid: types.UID(key.Name), published: true}
+		r.tombstones[key] = tombstone{uid: types.UID(key.Name), published: true}
 	}
-	r.instant(t, k, work)
-	if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 0 || len(r.ends) != maxEnds {
-		t.Errorf("published %v, %d are remembered", keys, len(r.ends))
+	r.deleteWithoutTrace(t, k, work)
+	if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 0 || len(r.tombstones) != maxTombstones {
+		t.Errorf("published %v, %d are remembered", keys, len(r.tombstones))
 	}
-	if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "c2"}}); err != nil {
+	if _, err := (clusterReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "c2"}}); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.ends) != 0 {
-		t.Errorf("the cluster is no more, and %d of its works are remembered", len(r.ends))
+	if len(r.tombstones) != 0 {
+		t.Errorf("the cluster is no more, and %d of its works are remembered", len(r.tombstones))
 	}
 }
 
@@ -337,17 +337,17 @@ func newSpoke(t *testing.T) *spoke {
 		transport.CloseIdleConnections()
 		server.Close()
 	})
-	s.session = toServer{transport, strings.TrimPrefix(server.URL, "http://")}
+	s.session = hostTransport{transport, strings.TrimPrefix(server.URL, "http://")}
 	return s
 }
 
-type toServer struct {
+type hostTransport struct {
 	http.RoundTripper
 
 	host string
 }
 
-func (s toServer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (s hostTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.URL.Host = s.host
 	return s.RoundTripper.RoundTrip(req)
@@ -365,8 +365,8 @@ func (r *rig) connect(t *testing.T, s *spoke) (cut func()) {
 	return func() { cancel(); <-ended }
 }
 
-// await reads from a channel, or fails.
-func await[T any](t *testing.T, from <-chan T, what string) T {
+// receive reads from a channel, or fails.
+func receive[T any](t *testing.T, from <-chan T, what string) T {
 	t.Helper()
 	select {
 	case got := <-from:
@@ -377,23 +377,23 @@ func await[T any](t *testing.T, from <-chan T, what string) T {
 	}
 }
 
-func TestADeletionOutlivesTheStream(t *testing.T) {
+func TestDeletionSurvivesReconnect(t *testing.T) {
 	k := manifestWorks(testHash, false)
-	work := k.named(managed, "w", orphaning)
+	work := k.newWork(managed, "w", setOrphanPolicy)
 	r := newRig(t, clusterNamed(managed), work)
-	if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+	if _, err := (clusterReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
 		t.Fatal(err)
 	}
 	s := newSpoke(t)
 	cut := r.connect(t, s)
-	if first := await(t, s.works, "the work"); first.UID != "uid-w" {
+	if first := receive(t, s.works, "the work"); first.UID != "uid-w" {
 		t.Fatalf("sent %+v", first)
 	}
 	cut()
-	r.instant(t, k, work) // while the cluster is away
+	r.deleteWithoutTrace(t, k, work) // while the cluster is away
 
 	cut = r.connect(t, s)
-	told := await(t, s.works, "its deletion")
+	told := receive(t, s.works, "its deletion")
 	if sent, err := wire.DecodeWork(told.Body); err != nil || !sent.Deleting || told.UID != "uid-w" {
 		t.Fatalf("sent %+v, %v", sent, err)
 	}
@@ -405,10 +405,10 @@ func TestADeletionOutlivesTheStream(t *testing.T) {
 	cut = r.connect(t, s)
 	defer cut()
 	r.next(t.Context()) // waits for the report
-	if key := await(t, s.gone, "that the hub has forgotten it"); key != told.Key {
+	if key := receive(t, s.gone, "that the hub has forgotten it"); key != told.Key {
 		t.Errorf("withdrawn: %s", key)
 	}
-	if diff := cmp.Diff(map[wire.WorkKey]end{}, r.ends, cmp.AllowUnexported(end{})); diff != "" {
+	if diff := cmp.Diff(map[wire.WorkKey]tombstone{}, r.tombstones, cmp.AllowUnexported(tombstone{})); diff != "" {
 		t.Errorf("remembered (-want +got):\n%s", diff)
 	}
 }

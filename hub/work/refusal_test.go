@@ -20,14 +20,14 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// refusal is what the API server says of a status with something at a path.
-func refusal(path string) error {
+// newInvalidError is what the API server says of a status with something at a path.
+func newInvalidError(path string) error {
 	at, rest, _ := strings.Cut(path, ".")
 	return apierrors.NewInvalid(schema.GroupKind{Group: workv1.GroupName, Kind: "ManifestWork"}, "w",
 		field.ErrorList{field.Invalid(field.NewPath(at).Child(rest), "boom", "should be another")})
 }
 
-func TestWhatTheAPIServerRefusesCostsNothingElse(t *testing.T) {
+func TestRefusedStatusIsWrittenWithoutRefusedParts(t *testing.T) {
 	const value = "status.resourceStatus.manifests[0].statusFeedback.values[1].fieldValue.integer"
 	tests := map[string]struct {
 		reason string
@@ -46,7 +46,7 @@ func TestWhatTheAPIServerRefusesCostsNothingElse(t *testing.T) {
 			reason: "the other values are written, and the manifest says what is not",
 			refuse: func(patch string) error {
 				if strings.Contains(patch, `"name":"bad"`) {
-					return refusal(value)
+					return newInvalidError(value)
 				}
 				return nil
 			},
@@ -57,7 +57,7 @@ func TestWhatTheAPIServerRefusesCostsNothingElse(t *testing.T) {
 			reason: "what is refused once more is not tried value by value",
 			refuse: func(patch string) error {
 				if strings.Contains(patch, `"values"`) {
-					return refusal(value)
+					return newInvalidError(value)
 				}
 				return nil
 			},
@@ -74,13 +74,13 @@ func TestWhatTheAPIServerRefusesCostsNothingElse(t *testing.T) {
 			trimmed: "1 of 1 manifests are left out: patch status: Request entity too large: limit is 1",
 		},
 		"everything": {
-			reason: "it is not tried again", refuse: func(string) error { return refusal("status.conditions[0].reason") }, none: true,
+			reason: "it is not tried again", refuse: func(string) error { return newInvalidError("status.conditions[0].reason") }, none: true,
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			k := manifestWorks(testHash, false)
-			w := k.named(managed, "w", k.held)
+			w := k.newWork(managed, "w", k.addFinalizer)
 			r := newRig(t, clusterNamed(managed), w)
 			logged := r.logErrors()
 			r.refusing = tc.refuse
@@ -96,8 +96,8 @@ func TestWhatTheAPIServerRefusesCostsNothingElse(t *testing.T) {
 			if meta.IsStatusConditionTrue(*got.conditions(), "Applied") == tc.none {
 				t.Errorf("%s: conditions %+v", tc.reason, *got.conditions())
 			}
-			if diff := cmp.Diff(tc.trimmed, messageOf(*got.conditions(), trimmedType)); diff != "" {
-				t.Errorf("%s: %s (-want +got):\n%s", tc.reason, trimmedType, diff)
+			if diff := cmp.Diff(tc.trimmed, messageOf(*got.conditions(), conditionTrimmed)); diff != "" {
+				t.Errorf("%s: %s (-want +got):\n%s", tc.reason, conditionTrimmed, diff)
 			}
 			manifests := r.manifests(t, w)
 			if (len(manifests) == 0) != (tc.trimmed != "" || tc.none) {
@@ -119,7 +119,7 @@ func TestWhatTheAPIServerRefusesCostsNothingElse(t *testing.T) {
 			r.refusing = nil
 			r.report(t, managed, "manifestwork/c1/w", "uid-w", said)
 			got, _ = r.get(t, k, w)
-			if c := meta.FindStatusCondition(*got.conditions(), trimmedType); c != nil || len(r.manifests(t, w)) != 1 {
+			if c := meta.FindStatusCondition(*got.conditions(), conditionTrimmed); c != nil || len(r.manifests(t, w)) != 1 {
 				t.Errorf("%s: what is taken again is left out: %+v", tc.reason, c)
 			}
 		})
@@ -144,9 +144,9 @@ func (r *rig) logErrors() *int {
 	return &n
 }
 
-func TestAFinalizerThatCannotGoIsTriedAgain(t *testing.T) {
+func TestFinalizerRemovalIsRetried(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		w := k.named(managed, "w", k.deleting)
+		w := k.newWork(managed, "w", k.setDeleting)
 		r := newRig(t, clusterNamed(managed), w)
 		logged := r.logErrors()
 		r.patching = func() error { return apierrors.NewBadRequest("boom") }

@@ -20,8 +20,8 @@ import (
 	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
-// hasty has every work deleted while the hub puts the finalizer on it.
-type hasty struct {
+// deletingClient has every work deleted while the hub puts the finalizer on it.
+type deletingClient struct {
 	client.Client
 
 	other client.Client
@@ -29,7 +29,7 @@ type hasty struct {
 	held chan string
 }
 
-func (h *hasty) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (h *deletingClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	var deleting sync.WaitGroup
 	// The answer to the patch is decoded into obj meanwhile.
 	work := &workv1.ManifestWork{}
@@ -44,17 +44,17 @@ func (h *hasty) Patch(ctx context.Context, obj client.Object, patch client.Patch
 	return err
 }
 
-// TestARealHubDeletesWhatAWorkLeftThatWentAsItGotItsFinalizer tries until an API
+// TestLiveWorkDeletedDuringFinalizerPatchIsDeletedInSpoke tries until an API
 // server has deleted a work at once that has its finalizer: one of five times.
-func TestARealHubDeletesWhatAWorkLeftThatWentAsItGotItsFinalizer(t *testing.T) {
+func TestLiveWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 	const most = 200
 	t.Parallel()
 	admin, held := liveClient(t), make(chan string, most)
 	cluster := admin.cluster(t) // somebody made its namespace: no policy is for it
-	r := runLive(t, admin, []string{cluster}, func(c client.Client) client.Client { return &hasty{Client: c, other: admin, held: held} })
+	r := runLive(t, admin, []string{cluster}, func(c client.Client) client.Client { return &deletingClient{Client: c, other: admin, held: held} })
 	for i := range most {
-		work := r.create(t, cluster, "w"+strconv.Itoa(i), orphaning)
-		if r.wentAtOnce(t, work, held) {
+		work := r.create(t, cluster, "w"+strconv.Itoa(i), setOrphanPolicy)
+		if r.isDeletedAtOnce(t, work, held) {
 			r.isDeletedInTheSpoke(t, work)
 			return
 		}
@@ -62,8 +62,8 @@ func TestARealHubDeletesWhatAWorkLeftThatWentAsItGotItsFinalizer(t *testing.T) {
 	t.Fatalf("of %d works none went as it got its finalizer", most)
 }
 
-// wentAtOnce tells whether a work got its finalizer and is gone all the same.
-func (r running) wentAtOnce(t *testing.T, work *workv1.ManifestWork, held <-chan string) (so bool) {
+// isDeletedAtOnce tells whether a work got its finalizer and is gone all the same.
+func (r running) isDeletedAtOnce(t *testing.T, work *workv1.ManifestWork, held <-chan string) (so bool) {
 	t.Helper()
 	var there workv1.ManifestWork
 	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, livetest.Patience, true, func(ctx context.Context) (bool, error) {
@@ -96,7 +96,7 @@ func (r running) isDeletedInTheSpoke(t *testing.T, work *workv1.ManifestWork) {
 	key := "manifestwork/" + work.Namespace + "/" + work.Name
 	var sent wire.Work
 	livetest.Eventually(t, "the agent is told of the deletion of "+key, func() bool {
-		res, ok := r.load(work.Namespace, key)
+		res, ok := r.loadResource(work.Namespace, key)
 		if !ok || res.UID != string(work.UID) {
 			return false
 		}
@@ -109,7 +109,7 @@ func (r running) isDeletedInTheSpoke(t *testing.T, work *workv1.ManifestWork) {
 	if option := sent.Spec.DeleteOption; option == nil || option.PropagationPolicy != workv1.DeletePropagationPolicyTypeOrphan {
 		t.Errorf("sent %+v", sent)
 	}
-	r.tell(t, work, wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
+	r.report(t, work, wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
 	livetest.Eventually(t, "a work of which the agent has nothing is no longer published", func() bool {
 		return !slices.Contains(r.source(work.Namespace).Keys(), key)
 	})

@@ -17,12 +17,12 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func going(c *clusterv1.ManagedCluster) {
+func setTerminating(c *clusterv1.ManagedCluster) {
 	now := metav1.Now()
 	c.DeletionTimestamp, c.Finalizers = &now, []string{"example.com/theirs"}
 }
 
-func TestWhatWaitedIsWrittenForAClusterOfThisHubAlone(t *testing.T) {
+func TestPendingReportIsDroppedWhenClusterIsNotManaged(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		cluster *clusterv1.ManagedCluster
@@ -31,13 +31,13 @@ func TestWhatWaitedIsWrittenForAClusterOfThisHubAlone(t *testing.T) {
 		"a cluster of ours":     {reason: "it is what the status is for", cluster: clusterNamed(managed), written: true},
 		"no cluster any more":   {reason: "the namespace is not a cluster's", cluster: clusterNamed("other")},
 		"somebody else's":       {reason: "the other hub writes what its agent says", cluster: clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.Annotations = nil })},
-		"one that is going":     {reason: "it is ours until it is gone", cluster: clusterNamed(managed, going), written: true},
+		"one that is going":     {reason: "it is ours until it is gone", cluster: clusterNamed(managed, setTerminating), written: true},
 		"one that is not taken": {reason: "its agent says nothing again that the hub knows", cluster: clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }), written: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				stays, goes := k.named(managed, "stays", k.held), k.named(managed, "goes", k.deleting)
+				stays, goes := k.newWork(managed, "stays", k.addFinalizer), k.newWork(managed, "goes", k.setDeleting)
 				r := newRig(t, tc.cluster, stays, goes)
 				r.report(t, managed, k.name+"/c1/stays", "uid-stays", applied(1, metav1.ConditionTrue))
 				r.report(t, managed, k.name+"/c1/goes", "uid-goes", wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
@@ -55,12 +55,12 @@ func TestWhatWaitedIsWrittenForAClusterOfThisHubAlone(t *testing.T) {
 	}
 }
 
-func TestAClusterThatIsNoMoreThisHubsIsForgotten(t *testing.T) {
+func TestUnmanagedClusterIsForgotten(t *testing.T) {
 	k := manifestWorks(testHash, false)
-	r := newRig(t, clusterNamed(managed), k.named(managed, "w", k.held))
+	r := newRig(t, clusterNamed(managed), k.newWork(managed, "w", k.addFinalizer))
 	look := func() {
 		t.Helper()
-		if _, err := (clusters{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
+		if _, err := (clusterReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,9 +86,9 @@ func TestAClusterThatIsNoMoreThisHubsIsForgotten(t *testing.T) {
 
 // A run that has found the cluster accepted, and is overtaken by its end, must not leave
 // a finalizer behind that nobody takes off.
-func TestAReleaseWaitsForAFinalizerThatIsUnderWay(t *testing.T) {
+func TestReleaseWaitsForFinalizerBeingAdded(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		w := k.named(managed, "w")
+		w := k.newWork(managed, "w")
 		r := newRig(t, clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.Finalizers = []string{"example.com/theirs"} }), w)
 		released := make(chan error, 1)
 		r.patching = func() error {

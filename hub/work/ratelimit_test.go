@@ -23,10 +23,10 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestChangingStatusIsWrittenAtALimitedRate(t *testing.T) {
+func TestFrequentStatusChangesAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := multicluster()
-		hot, calm := k.named(managed, "hot", k.held), k.named("c2", "calm", k.held)
+		hot, calm := k.newWork(managed, "hot", k.addFinalizer), k.newWork("c2", "calm", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), clusterNamed("c2"), hot, calm)
 		ended := make(chan struct{})
 		go func() {
@@ -67,13 +67,13 @@ func TestChangingStatusIsWrittenAtALimitedRate(t *testing.T) {
 	})
 }
 
-func TestTheWayOfAStatusIsMeasuredFromItsEvent(t *testing.T) {
+func TestStatusLatencyIsMeasuredFromSpokeEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := multicluster()
-		w := k.named(managed, "w", k.held)
+		w := k.newWork(managed, "w", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), w)
 		registry := prometheus.NewRegistry()
-		m, err := statuswriter.NewMetrics(registry, help)
+		m, err := statuswriter.NewMetrics(registry, metricsHelp)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,13 +115,13 @@ func TestTheWayOfAStatusIsMeasuredFromItsEvent(t *testing.T) {
 	})
 }
 
-func TestLargeStatusesAreLimitedByBytes(t *testing.T) {
+func TestLargeStatusesAreRateLimitedByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, burst, large = 40 << 10, 400 << 10, 12 << 10
 		k := multicluster()
-		hot, next, calm := k.named(managed, "hot", k.held), k.named(managed, "next", k.held), k.named("c2", "calm", k.held)
+		hot, next, calm := k.newWork(managed, "hot", k.addFinalizer), k.newWork(managed, "next", k.addFinalizer), k.newWork("c2", "calm", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), clusterNamed("c2"), hot, next, calm)
-		r.Works.writes = quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		r.Works.writeQuota = quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -155,8 +155,8 @@ func TestLargeStatusesAreLimitedByBytes(t *testing.T) {
 		send("c2", "calm", status(0))
 		written("the work of another cluster", calm)
 		r.writes = 0
-		r.Works.writes.Spend(managed, 10*burst)
-		r.refuse(k, next, errors.New("boom"))
+		r.Works.writeQuota.Spend(managed, 10*burst)
+		r.reportRefusal(k, next, errors.New("boom"))
 		synctest.Wait()
 		if c := written("a work that was not sent", next); c.Reason != k.failed {
 			t.Errorf("what the hub has to say waits: %+v", c)
