@@ -14,56 +14,56 @@ import (
 	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
-// access keeps the answers about rights that objects depend on.
-type access struct {
+// accessCache keeps the answers about rights that objects depend on.
+type accessCache struct {
 	api rbacwatch.AccessReviewer
 
 	mu      sync.Mutex
-	needs   map[ref]requester.Right     // guarded by mu
+	needs   map[objectKey]requester.Right     // guarded by mu
 	answers map[requester.Right]*answer // guarded by mu
 }
 
 type answer struct {
 	// allowed is nil until somebody has been asked. What it points to does not change.
 	allowed *bool
-	by      map[ref]struct{}
+	by      map[objectKey]struct{}
 }
 
-func newAccess(api rbacwatch.AccessReviewer) *access {
-	return &access{api: api, needs: map[ref]requester.Right{}, answers: map[requester.Right]*answer{}}
+func newAccessCache(api rbacwatch.AccessReviewer) *accessCache {
+	return &accessCache{api: api, needs: map[objectKey]requester.Right{}, answers: map[requester.Right]*answer{}}
 }
 
-// allowed tells whether a right is there that an object depends on from now on. With
+// isAllowed tells whether a right is there that an object depends on from now on. With
 // fresh it is asked again; the objects that it changes for are returned.
-func (a *access) allowed(ctx context.Context, r ref, want requester.Right, fresh bool) (allowed bool, changed []ref, err error) {
-	if known := a.depend(r, want); known != nil && !fresh {
+func (a *accessCache) isAllowed(ctx context.Context, r objectKey, want requester.Right, fresh bool) (allowed bool, changed []objectKey, err error) {
+	if known := a.addDependent(r, want); known != nil && !fresh {
 		return *known, nil, nil
 	}
-	if allowed, err = a.ask(ctx, want); err != nil {
+	if allowed, err = a.review(ctx, want); err != nil {
 		return false, nil, err
 	}
-	return allowed, a.update(want, allowed), nil
+	return allowed, a.setAnswer(want, allowed), nil
 }
 
-// depend records that an object needs a right, and returns what is known of it.
-func (a *access) depend(r ref, want requester.Right) *bool {
+// addDependent records that an object needs a right, and returns what is known of it.
+func (a *accessCache) addDependent(r objectKey, want requester.Right) *bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old, ok := a.needs[r]; ok && old != want {
-		a.leave(r, old)
+		a.removeDependent(r, old)
 	}
 	a.needs[r] = want
 	known := a.answers[want]
 	if known == nil {
-		known = &answer{by: map[ref]struct{}{}}
+		known = &answer{by: map[objectKey]struct{}{}}
 		a.answers[want] = known
 	}
 	known.by[r] = struct{}{}
 	return known.allowed
 }
 
-// leave drops one who depends, and with the last the answer; a.mu is held.
-func (a *access) leave(r ref, old requester.Right) {
+// removeDependent drops one who depends, and with the last the answer; a.mu is held.
+func (a *accessCache) removeDependent(r objectKey, old requester.Right) {
 	delete(a.needs, r)
 	if known := a.answers[old]; known != nil {
 		delete(known.by, r)
@@ -73,18 +73,18 @@ func (a *access) leave(r ref, old requester.Right) {
 	}
 }
 
-// remove ends what an object depends on.
-func (a *access) remove(r ref) {
+// forget ends what an object depends on.
+func (a *accessCache) forget(r objectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old, ok := a.needs[r]; ok {
-		a.leave(r, old)
+		a.removeDependent(r, old)
 	}
 }
 
-// review asks again about all rights, and returns the objects that depend on those of
+// reviewAll asks again about all rights, and returns the objects that depend on those of
 // which the answer is another. What cannot be asked stays as it is.
-func (a *access) review(ctx context.Context) (changed []ref, err error) {
+func (a *accessCache) reviewAll(ctx context.Context) (changed []objectKey, err error) {
 	a.mu.Lock()
 	all := make([]requester.Right, 0, len(a.answers))
 	for r := range a.answers {
@@ -92,18 +92,18 @@ func (a *access) review(ctx context.Context) (changed []ref, err error) {
 	}
 	a.mu.Unlock()
 	for _, want := range all {
-		allowed, failed := a.ask(ctx, want)
+		allowed, failed := a.review(ctx, want)
 		if failed != nil {
 			err = failed
 			continue
 		}
-		changed = append(changed, a.update(want, allowed)...)
+		changed = append(changed, a.setAnswer(want, allowed)...)
 	}
 	return changed, err
 }
 
-// update keeps an answer, and returns the objects that knew another.
-func (a *access) update(want requester.Right, allowed bool) (changed []ref) {
+// setAnswer keeps an answer, and returns the objects that knew another.
+func (a *accessCache) setAnswer(want requester.Right, allowed bool) (changed []objectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := a.answers[want]
@@ -118,7 +118,7 @@ func (a *access) update(want requester.Right, allowed bool) (changed []ref) {
 	return slices.Collect(maps.Keys(known.by))
 }
 
-func (a *access) ask(ctx context.Context, want requester.Right) (bool, error) {
+func (a *accessCache) review(ctx context.Context, want requester.Right) (bool, error) {
 	err := want.Ask(ctx, a.api)
 	if errors.Is(err, requester.ErrForbidden) {
 		return false, nil

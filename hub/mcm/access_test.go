@@ -16,27 +16,27 @@ import (
 	"github.com/spokelet/spokelet/hub/requester"
 )
 
-// asked is an API server that says yes and keeps the question.
-type asked struct {
+// countingAccess is an API server that says yes and keeps the question.
+type countingAccess struct {
 	review *authorizationv1.SubjectAccessReview
 }
 
-func (a *asked) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+func (a *countingAccess) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
 	a.review = r.DeepCopy()
 	r.Status.Allowed = true
 	return r, nil
 }
 
-func may(t *testing.T, a *access, name string, want requester.Right, fresh bool) (bool, []string) {
+func checkAllowed(t *testing.T, a *accessCache, name string, want requester.Right, fresh bool) (bool, []string) {
 	t.Helper()
-	allowed, changed, err := a.allowed(t.Context(), ref{Name: name}, want, fresh)
+	allowed, changed, err := a.isAllowed(t.Context(), objectKey{Name: name}, want, fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return allowed, namesOf(changed)
+	return allowed, sortedNames(changed)
 }
 
-func namesOf(refs []ref) (names []string) {
+func sortedNames(refs []objectKey) (names []string) {
 	for _, r := range refs {
 		names = append(names, r.Name)
 	}
@@ -44,10 +44,10 @@ func namesOf(refs []ref) (names []string) {
 	return names
 }
 
-func TestTheAPIServerIsAskedAboutTheAuthor(t *testing.T) {
-	api := &asked{}
-	want := requester.Author{User: "alice", Groups: []string{"a", "b"}}.ToCreate(works().resource, "c1")
-	if yes, _ := may(t, newAccess(api), "w", want, false); !yes {
+func TestAccessReviewNamesRequester(t *testing.T) {
+	api := &countingAccess{}
+	want := requester.Author{User: "alice", Groups: []string{"a", "b"}}.ToCreate(mcmWorks().resource, "c1")
+	if yes, _ := checkAllowed(t, newAccessCache(api), "w", want, false); !yes {
 		t.Error("no")
 	}
 	diff := cmp.Diff(authorizationv1.SubjectAccessReviewSpec{
@@ -63,10 +63,10 @@ func TestTheAPIServerIsAskedAboutTheAuthor(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsKeptForThoseWhoDependOnIt(t *testing.T) {
-	api := &accessFake{}
-	a, of := newAccess(api), func(user, namespace string) requester.Right {
-		return requester.Author{User: user}.ToCreate(works().resource, namespace)
+func TestAccessAnswerIsCachedWhileNeeded(t *testing.T) {
+	api := &fakeAccess{}
+	a, of := newAccessCache(api), func(user, namespace string) requester.Right {
+		return requester.Author{User: user}.ToCreate(mcmWorks().resource, namespace)
 	}
 	for _, step := range []struct {
 		reason, name string
@@ -82,40 +82,40 @@ func TestAnAnswerIsKeptForThoseWhoDependOnIt(t *testing.T) {
 		{reason: "another user", name: "w5", want: of("v", "c1"), asked: 4},
 		{reason: "another resource", name: "w6", want: requester.Author{User: "u"}.ToCreate(clusterViews().resource, "c1"), asked: 5},
 	} {
-		if yes, changed := may(t, a, step.name, step.want, step.fresh); !yes || changed != nil || api.count() != step.asked {
+		if yes, changed := checkAllowed(t, a, step.name, step.want, step.fresh); !yes || changed != nil || api.count() != step.asked {
 			t.Errorf("%s: %t, %v, asked %d times, want %d", step.reason, yes, changed, api.count(), step.asked)
 		}
 	}
 	for _, name := range []string{"w1", "w2", "w3", "w4", "w5", "w6"} {
-		a.remove(ref{Name: name})
+		a.forget(objectKey{Name: name})
 	}
 	if len(a.answers) != 0 || len(a.needs) != 0 {
 		t.Errorf("of objects that are no more is kept %v, %v", a.answers, a.needs)
 	}
 }
 
-func TestAnObjectThatNeedsAnotherRightLeavesTheFirst(t *testing.T) {
-	a := newAccess(&accessFake{})
-	may(t, a, "w", requester.Author{User: "u"}.ToCreate(works().resource, "c1"), false)
-	may(t, a, "w", requester.Author{User: "u"}.ToCreate(works().resource, "c2"), false)
+func TestChangedRightReplacesDependency(t *testing.T) {
+	a := newAccessCache(&fakeAccess{})
+	checkAllowed(t, a, "w", requester.Author{User: "u"}.ToCreate(mcmWorks().resource, "c1"), false)
+	checkAllowed(t, a, "w", requester.Author{User: "u"}.ToCreate(mcmWorks().resource, "c2"), false)
 	if len(a.answers) != 1 || len(a.needs) != 1 {
 		t.Errorf("%d answers, %d needs", len(a.answers), len(a.needs))
 	}
 }
 
-func TestAReviewNamesThoseForWhomTheAnswerIsAnother(t *testing.T) {
-	api := &accessFake{}
-	a, of := newAccess(api), func(user string) requester.Right {
-		return requester.Author{User: user}.ToCreate(works().resource, "c1")
+func TestReviewReturnsObjectsWithChangedAnswer(t *testing.T) {
+	api := &fakeAccess{}
+	a, of := newAccessCache(api), func(user string) requester.Right {
+		return requester.Author{User: user}.ToCreate(mcmWorks().resource, "c1")
 	}
-	may(t, a, "w1", of("u"), false)
-	may(t, a, "w2", of("u"), false)
-	may(t, a, "w3", of("v"), false)
+	checkAllowed(t, a, "w1", of("u"), false)
+	checkAllowed(t, a, "w2", of("u"), false)
+	checkAllowed(t, a, "w3", of("v"), false)
 	review := func(reason string, want ...string) {
 		t.Helper()
 		before := api.count()
-		changed, err := a.review(t.Context())
-		if diff := cmp.Diff(want, namesOf(changed)); diff != "" || err != nil {
+		changed, err := a.reviewAll(t.Context())
+		if diff := cmp.Diff(want, sortedNames(changed)); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", reason, err, diff)
 		}
 		if asked := api.count() - before; asked != 2 {
@@ -123,44 +123,44 @@ func TestAReviewNamesThoseForWhomTheAnswerIsAnother(t *testing.T) {
 		}
 	}
 	review("nothing has changed")
-	api.bar("u")
+	api.deny("u")
 	review("one user is not let in any more", "w1", "w2")
 	review("and stays out")
-	api.bar("v")
+	api.deny("v")
 	review("the other way round", "w1", "w2", "w3")
 	api.err = errors.New("boom")
-	if changed, err := a.review(t.Context()); err == nil || changed != nil {
+	if changed, err := a.reviewAll(t.Context()); err == nil || changed != nil {
 		t.Errorf("nobody could be asked: %v, %v", changed, err)
 	}
-	if known := a.depend(ref{Name: "w1"}, of("u")); known == nil || !*known {
+	if known := a.addDependent(objectKey{Name: "w1"}, of("u")); known == nil || !*known {
 		t.Error("what cannot be asked does not stay as it was")
 	}
 }
 
 // An action asks each time. What it learns before a review does is news for the views of
 // the same user: the review finds nothing new then.
-func TestWhatAnActionLearnsIsNewsForAll(t *testing.T) {
-	api := &accessFake{}
-	a, want := newAccess(api), requester.Author{User: "u"}.ToCreate(works().resource, "c1")
-	may(t, a, "view", want, false)
-	api.bar("u")
-	if yes, changed := may(t, a, "action", want, true); yes || !slices.Equal(changed, []string{"action", "view"}) {
+func TestFreshAnswerUpdatesAllDependents(t *testing.T) {
+	api := &fakeAccess{}
+	a, want := newAccessCache(api), requester.Author{User: "u"}.ToCreate(mcmWorks().resource, "c1")
+	checkAllowed(t, a, "view", want, false)
+	api.deny("u")
+	if yes, changed := checkAllowed(t, a, "action", want, true); yes || !slices.Equal(changed, []string{"action", "view"}) {
 		t.Errorf("allowed %t, changed %v", yes, changed)
 	}
-	api.bar()
-	if yes, changed := may(t, a, "action", want, true); !yes || !slices.Equal(changed, []string{"action", "view"}) {
+	api.deny()
+	if yes, changed := checkAllowed(t, a, "action", want, true); !yes || !slices.Equal(changed, []string{"action", "view"}) {
 		t.Errorf("allowed %t, changed %v", yes, changed)
 	}
 }
 
-func TestWhatCannotBeAskedIsAskedAgain(t *testing.T) {
-	api := &accessFake{err: errors.New("boom")}
-	a, want := newAccess(api), requester.Author{User: "u"}.ToCreate(works().resource, "c1")
-	if _, _, err := a.allowed(t.Context(), ref{Name: "w"}, want, false); !errors.Is(err, api.err) {
+func TestFailedReviewIsRetried(t *testing.T) {
+	api := &fakeAccess{err: errors.New("boom")}
+	a, want := newAccessCache(api), requester.Author{User: "u"}.ToCreate(mcmWorks().resource, "c1")
+	if _, _, err := a.isAllowed(t.Context(), objectKey{Name: "w"}, want, false); !errors.Is(err, api.err) {
 		t.Errorf("error %v", err)
 	}
 	api.err = nil
-	if yes, _ := may(t, a, "w", want, false); !yes || api.count() != 2 {
+	if yes, _ := checkAllowed(t, a, "w", want, false); !yes || api.count() != 2 {
 		t.Errorf("allowed %t, asked %d times", yes, api.count())
 	}
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// published is an action in Sync.
-type published struct {
+// publishedAction is an action in Sync.
+type publishedAction struct {
 	cluster    string
 	uid        string
 	generation int64
 }
 
-// publish brings an action into Sync.
-func (c *Controller) publish(r ref, obj client.Object, in intent) error {
-	c.views.remove(r)
+// publishAction brings an action into Sync.
+func (c *Controller) publishAction(r objectKey, obj client.Object, in request) error {
+	c.views.forget(r)
 	version, err := encodeAction(r, obj, in)
 	if err != nil {
 		return err
@@ -41,14 +41,14 @@ func (c *Controller) publish(r ref, obj client.Object, in intent) error {
 	if old, ok := c.actions[r]; ok && old.cluster != in.cluster {
 		c.cfg.Sync.Source(old.cluster, wire.KindAction).Delete(r.String())
 	}
-	c.actions[r] = published{cluster: in.cluster, uid: version.UID, generation: version.Generation}
+	c.actions[r] = publishedAction{cluster: in.cluster, uid: version.UID, generation: version.Generation}
 	if err := c.cfg.Sync.Source(in.cluster, wire.KindAction).Put(version); err != nil {
 		return fmt.Errorf("publish action: %w", err)
 	}
 	return nil
 }
 
-func encodeAction(r ref, obj client.Object, in intent) (resource.Resource, error) {
+func encodeAction(r objectKey, obj client.Object, in request) (resource.Resource, error) {
 	if in.action == nil {
 		return resource.Resource{}, errNoAction
 	}
@@ -61,31 +61,31 @@ func encodeAction(r ref, obj client.Object, in intent) (resource.Resource, error
 
 var errNoAction = errors.New("the object is no action any more")
 
-// load makes the body of an action when it is sent: templates are kept in the cache alone.
+// loadAction makes the body of an action when it is sent: templates are kept in the cache alone.
 // What the cache has since the action was published nobody has looked at yet: it is sent
 // when it is published itself.
-func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
+func (c *Controller) loadAction(cluster, key string) (resource.Resource, bool) {
 	r, err := wire.ParseWorkKey(key)
 	d := c.dialects[r.Dialect]
 	if err != nil || d == nil {
 		return resource.Resource{}, false
 	}
-	obj := d.blank()
+	obj := d.newObject()
 	if err := c.cfg.Client.Get(context.Background(), types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, obj); err != nil {
 		return resource.Resource{}, false
 	}
-	in := d.read(obj, c.options)
-	if in.stripped() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+	in := d.parse(obj, c.options)
+	if in.hasPlaceholder() {
+		ctx, cancel := context.WithTimeout(context.Background(), templateTimeout)
 		defer cancel()
-		release, err := c.readWhole(ctx, d, obj, &in)
+		release, err := c.readUncached(ctx, d, obj, &in)
 		if err != nil {
-			c.again(r)
+			c.retryAction(r)
 			return resource.Resource{}, false
 		}
 		defer release()
 	}
-	by, err := requester.Of(obj, d.keys, c.cfg.Authors.UID())
+	by, err := requester.Of(obj, d.annotationKeys, c.cfg.Authors.UID())
 	if err != nil || in.action == nil || in.cluster != cluster {
 		return resource.Resource{}, false
 	}
@@ -93,12 +93,12 @@ func (c *Controller) load(cluster, key string) (resource.Resource, bool) {
 	version, err := encodeAction(r, obj, in)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	same := c.actions[r] == published{cluster: cluster, uid: version.UID, generation: version.Generation}
+	same := c.actions[r] == publishedAction{cluster: cluster, uid: version.UID, generation: version.Generation}
 	return version, err == nil && same
 }
 
-// again has an action published anew that could not be read when it was to be sent.
-func (c *Controller) again(r ref) {
+// retryAction has an action published anew that could not be read when it was to be sent.
+func (c *Controller) retryAction(r objectKey) {
 	c.mu.Lock()
 	c.unsent[r] = struct{}{}
 	c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Controller) again(r ref) {
 }
 
 // withdrawAction takes an action out of Sync.
-func (c *Controller) withdrawAction(r ref) {
+func (c *Controller) withdrawAction(r objectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.unsent, r)
@@ -117,8 +117,8 @@ func (c *Controller) withdrawAction(r ref) {
 	}
 }
 
-// unanswered are the objects whose actions are published to a cluster.
-func (c *Controller) unanswered(cluster string) (all []ref) {
+// publishedTo are the objects whose actions are published to a cluster.
+func (c *Controller) publishedTo(cluster string) (all []objectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for r, p := range c.actions {

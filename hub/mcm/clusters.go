@@ -14,34 +14,34 @@ import (
 	"github.com/spokelet/spokelet/api/managedcluster"
 )
 
-// cluster is what is known of one.
-type cluster struct {
+// clusterState is what is known of one.
+type clusterState struct {
 	exists, managed, accepted bool
 }
 
-func (c cluster) serves() bool { return c.exists && c.managed && c.accepted }
+func (c clusterState) isServed() bool { return c.exists && c.managed && c.accepted }
 
-// clusters are the records, and which objects need which.
-type clusters struct {
+// clusterIndex are the records, and which objects need which.
+type clusterIndex struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
-	all   map[string]cluster
-	needs map[ref]string
-	by    map[string]map[ref]struct{}
+	all   map[string]clusterState
+	needs map[objectKey]string
+	by    map[string]map[objectKey]struct{}
 }
 
-func newClusters() *clusters {
-	return &clusters{all: map[string]cluster{}, needs: map[ref]string{}, by: map[string]map[ref]struct{}{}}
+func newClusterIndex() *clusterIndex {
+	return &clusterIndex{all: map[string]clusterState{}, needs: map[objectKey]string{}, by: map[string]map[objectKey]struct{}{}}
 }
 
-func (c *clusters) get(name string) cluster {
+func (c *clusterIndex) get(name string) clusterState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.all[name]
 }
 
 // set keeps what a cluster is now, and tells whether it was another.
-func (c *clusters) set(name string, is cluster) (changed bool) {
+func (c *clusterIndex) set(name string, is clusterState) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed = c.all[name] != is
@@ -53,23 +53,23 @@ func (c *clusters) set(name string, is cluster) (changed bool) {
 	return changed
 }
 
-// need records which cluster an object is for.
-func (c *clusters) need(r ref, name string) {
+// setCluster records which cluster an object is for.
+func (c *clusterIndex) setCluster(r objectKey, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if old, ok := c.needs[r]; ok && old == name {
 		return
 	}
-	c.leave(r)
+	c.unset(r)
 	c.needs[r] = name
 	if c.by[name] == nil {
-		c.by[name] = map[ref]struct{}{}
+		c.by[name] = map[objectKey]struct{}{}
 	}
 	c.by[name][r] = struct{}{}
 }
 
-// leave drops what an object needs; c.mu is held.
-func (c *clusters) leave(r ref) {
+// unset drops what an object needs; c.mu is held.
+func (c *clusterIndex) unset(r objectKey) {
 	old, ok := c.needs[r]
 	if !ok {
 		return
@@ -81,51 +81,51 @@ func (c *clusters) leave(r ref) {
 	}
 }
 
-func (c *clusters) remove(r ref) {
+func (c *clusterIndex) forget(r objectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.leave(r)
+	c.unset(r)
 }
 
-// of are the objects for a cluster.
-func (c *clusters) of(name string) []ref {
+// objectsOf are the objects for a cluster.
+func (c *clusterIndex) objectsOf(name string) []objectKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.by[name]))
 }
 
-// everyone are the objects for any cluster.
-func (c *clusters) everyone() []ref {
+// allObjects are the objects for any cluster.
+func (c *clusterIndex) allObjects() []objectKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.needs))
 }
 
-// clusterChanged looks again at the objects of a cluster that has come, gone or changed.
-func (c *Controller) clusterChanged(obj client.Object, e event) {
+// handleCluster looks again at the objects of a cluster that has come, gone or changed.
+func (c *Controller) handleCluster(obj client.Object, e eventType) {
 	record, ok := obj.(*clusterv1.ManagedCluster)
 	if !ok {
 		return
 	}
-	is := cluster{
+	is := clusterState{
 		exists: true, managed: managedcluster.Managed(record),
 		accepted: record.Spec.HubAcceptsClient && record.DeletionTimestamp == nil,
 	}
-	if e == deleted {
-		is = cluster{}
+	if e == deletedEvent {
+		is = clusterState{}
 	}
 	if !c.clusters.set(record.Name, is) {
 		return
 	}
-	c.lookAgain(record.Name, c.clusters.of(record.Name))
+	c.requeueObjects(record.Name, c.clusters.objectsOf(record.Name))
 }
 
-// lookAgain looks again at objects of a cluster, and completes its sources after that.
-func (c *Controller) lookAgain(cluster string, objects []ref) {
+// requeueObjects looks again at objects of a cluster, and completes its sources after that.
+func (c *Controller) requeueObjects(cluster string, objects []objectKey) {
 	c.mu.Lock()
 	left := c.incomplete[cluster]
 	if left == nil {
-		left = map[ref]struct{}{}
+		left = map[objectKey]struct{}{}
 		c.incomplete[cluster] = left
 	}
 	for _, r := range objects {
@@ -135,18 +135,18 @@ func (c *Controller) lookAgain(cluster string, objects []ref) {
 	for _, r := range objects {
 		c.queue.Add(r)
 	}
-	c.complete()
+	c.completeSources()
 }
 
-// session looks again at the objects of a cluster that has connected or is away.
-func (c *Controller) session(name string, connected bool) {
+// handleSession looks again at the objects of a cluster that has connected or is away.
+func (c *Controller) handleSession(name string, connected bool) {
 	if connected {
 		// Its sources may be new: Sync forgets a cluster that is no more.
 		c.views.republish(name)
-		c.lookAgain(name, c.unanswered(name))
+		c.requeueObjects(name, c.publishedTo(name))
 		return
 	}
-	for _, r := range c.clusters.of(name) {
+	for _, r := range c.clusters.objectsOf(name) {
 		c.queue.Add(r)
 	}
 }

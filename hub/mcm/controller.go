@@ -31,37 +31,37 @@ type Controller struct {
 	cfg      Config
 	options  options
 	dialects map[string]*dialect
-	views    *views
-	access   *access
-	clusters *clusters
+	views    *viewIndex
+	access   *accessCache
+	clusters *clusterIndex
 
 	// queue has objects to bring into Sync, results those whose status is to be written.
-	queue   workqueue.TypedRateLimitingInterface[ref]
-	results workqueue.TypedRateLimitingInterface[ref]
-	pace    ratelimit.Pacer[ref]
-	log     ratelimit.LogLimiter
+	queue   workqueue.TypedRateLimitingInterface[objectKey]
+	results workqueue.TypedRateLimitingInterface[objectKey]
+	pacer    ratelimit.Pacer[objectKey]
+	logLimiter     ratelimit.LogLimiter
 
-	// large has a place for each large template that is held at a time.
-	large chan struct{}
+	// templateSlots has a place for each large template that is held at a time.
+	templateSlots chan struct{}
 
 	mu sync.Mutex
 	// pending is the latest outcome of each object that is to be written.
-	pending map[ref]report // guarded by mu
+	pending map[objectKey]report // guarded by mu
 	// renewals are the objects whose result was given up, to be asked for again.
-	renewals map[ref]struct{} // guarded by mu
-	// written is what our last write left; the cache may not have seen it.
-	written map[ref]written // guarded by mu
+	renewals map[objectKey]struct{} // guarded by mu
+	// ownWrites is what our last write left; the cache may not have seen it.
+	ownWrites map[objectKey]ownWrite // guarded by mu
 	// actions are those that are published, progress what clusters have said of them last.
-	actions  map[ref]published // guarded by mu
-	progress map[ref]report    // guarded by mu
+	actions  map[objectKey]publishedAction // guarded by mu
+	progress map[objectKey]report    // guarded by mu
 	// unsent are actions whose templates could not be read when they were to be sent.
-	unsent map[ref]struct{} // guarded by mu
+	unsent map[objectKey]struct{} // guarded by mu
 	// initial are the objects that were there at the start and have not been seen to; nil
 	// before they are known.
-	initial map[ref]struct{} // guarded by mu
+	initial map[objectKey]struct{} // guarded by mu
 	// incomplete are, by cluster, the objects that have to be seen to before its sources
 	// hold all there is.
-	incomplete map[string]map[ref]struct{} // guarded by mu
+	incomplete map[string]map[objectKey]struct{} // guarded by mu
 }
 
 // New declares views and actions in Sync.
@@ -70,25 +70,25 @@ func New(cfg Config) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	limiter := workqueue.DefaultTypedControllerRateLimiter[ref]
+	limiter := workqueue.DefaultTypedControllerRateLimiter[objectKey]
 	c := &Controller{
 		cfg: cfg, options: options{maxBytes: cfg.MaxResultBytes, showSecrets: cfg.ShowSecrets},
-		large: make(chan struct{}, maxLarge), dialects: map[string]*dialect{}, access: newAccess(cfg.Access), clusters: newClusters(),
-		views:   newViews(func(cluster string) *resource.Source { return cfg.Sync.Source(cluster, wire.KindView) }),
+		templateSlots: make(chan struct{}, maxTemplateReads), dialects: map[string]*dialect{}, access: newAccessCache(cfg.Access), clusters: newClusterIndex(),
+		views:   newViewIndex(func(cluster string) *resource.Source { return cfg.Sync.Source(cluster, wire.KindView) }),
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter()),
 		results: workqueue.NewTypedRateLimitingQueue(limiter()),
-		pending: map[ref]report{}, renewals: map[ref]struct{}{}, written: map[ref]written{}, actions: map[ref]published{},
-		progress: map[ref]report{}, unsent: map[ref]struct{}{}, incomplete: map[string]map[ref]struct{}{},
+		pending: map[objectKey]report{}, renewals: map[objectKey]struct{}{}, ownWrites: map[objectKey]ownWrite{}, actions: map[objectKey]publishedAction{},
+		progress: map[objectKey]report{}, unsent: map[objectKey]struct{}{}, incomplete: map[string]map[objectKey]struct{}{},
 	}
 	for _, d := range dialects() {
 		c.dialects[d.name] = d
 	}
-	cfg.Rights.Add(c.review)
-	cfg.Authors.Subscribe(c.authorsChanged)
+	cfg.Rights.Add(c.reviewRights)
+	cfg.Authors.Subscribe(c.requeueAll)
 	cfg.Sync.Publish(wire.KindView, nil)
-	cfg.Sync.Publish(wire.KindAction, c.load)
-	cfg.Sync.Mirror(wire.KindViewResult, resource.HubReceiver{Put: c.viewResult, Keeps: true, About: wire.KindView})
-	cfg.Sync.Mirror(wire.KindActionResult, resource.HubReceiver{Put: c.actionResult, Keeps: true, About: wire.KindAction})
+	cfg.Sync.Publish(wire.KindAction, c.loadAction)
+	cfg.Sync.Mirror(wire.KindViewResult, resource.HubReceiver{Put: c.receiveViewResult, Keeps: true, About: wire.KindView})
+	cfg.Sync.Mirror(wire.KindActionResult, resource.HubReceiver{Put: c.receiveActionResult, Keeps: true, About: wire.KindAction})
 	return c, nil
 }
 
@@ -100,14 +100,14 @@ func (c *Controller) Start(ctx context.Context) error {
 		}
 		return err
 	}
-	cancel := c.cfg.Sessions.Subscribe(c.session)
+	cancel := c.cfg.Sessions.Subscribe(c.handleSession)
 	defer cancel()
 	var running sync.WaitGroup
 	for range reconcilers {
-		running.Go(func() { run(c.queue, func(r ref) error { return c.process(ctx, r) }) })
+		running.Go(func() { runQueue(c.queue, func(r objectKey) error { return c.reconcileAndMark(ctx, r) }) })
 	}
 	for range writers {
-		running.Go(func() { run(c.results, func(r ref) error { return c.write(ctx, r) }) })
+		running.Go(func() { runQueue(c.results, func(r objectKey) error { return c.writeReport(ctx, r) }) })
 	}
 	<-ctx.Done()
 	c.queue.ShutDown()
@@ -116,25 +116,25 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// review asks again about the rights of all authors.
-func (c *Controller) review(ctx context.Context) error {
-	changed, err := c.access.review(ctx)
+// reviewRights asks again about the rights of all authors.
+func (c *Controller) reviewRights(ctx context.Context) error {
+	changed, err := c.access.reviewAll(ctx)
 	for _, r := range changed {
 		c.queue.Add(r)
 	}
 	return err
 }
 
-// authorsChanged looks again at all objects: who is the author of one depends on what is
+// requeueAll looks again at all objects: who is the author of one depends on what is
 // registered.
-func (c *Controller) authorsChanged() {
-	for _, r := range c.clusters.everyone() {
+func (c *Controller) requeueAll() {
+	for _, r := range c.clusters.allObjects() {
 		c.queue.Add(r)
 	}
 }
 
-// run handles what is in a queue until that is shut down.
-func run(q workqueue.TypedRateLimitingInterface[ref], handle func(ref) error) {
+// runQueue handles what is in a queue until that is shut down.
+func runQueue(q workqueue.TypedRateLimitingInterface[objectKey], handle func(objectKey) error) {
 	for {
 		r, shutdown := q.Get()
 		if shutdown {
@@ -149,25 +149,25 @@ func run(q workqueue.TypedRateLimitingInterface[ref], handle func(ref) error) {
 	}
 }
 
-// event is what happened to an object.
-type event int
+// eventType is what happened to an object.
+type eventType int
 
 const (
-	// present is of what was there at the start.
-	present event = iota
-	changed
-	deleted
+	// initialEvent is of what was there at the start.
+	initialEvent eventType = iota
+	changedEvent
+	deletedEvent
 )
 
 // watch follows the objects and the clusters, and takes those that there are as the
 // initial ones.
 func (c *Controller) watch(ctx context.Context) error {
 	var mu sync.Mutex
-	initial := map[ref]struct{}{}
+	initial := map[objectKey]struct{}{}
 	for name, d := range c.dialects {
-		err := c.follow(ctx, d.blank(), func(obj client.Object, e event) {
-			r := ref{Dialect: name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-			if e == present {
+		err := c.watchKind(ctx, d.newObject(), func(obj client.Object, e eventType) {
+			r := objectKey{Dialect: name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+			if e == initialEvent {
 				mu.Lock()
 				initial[r] = struct{}{}
 				mu.Unlock()
@@ -178,7 +178,7 @@ func (c *Controller) watch(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.follow(ctx, &clusterv1.ManagedCluster{}, c.clusterChanged); err != nil {
+	if err := c.watchKind(ctx, &clusterv1.ManagedCluster{}, c.handleCluster); err != nil {
 		return err
 	}
 	mu.Lock()
@@ -189,14 +189,14 @@ func (c *Controller) watch(ctx context.Context) error {
 	return nil
 }
 
-// follow calls f with what happens to the objects of a kind; it returns when f has been
+// watchKind calls f with what happens to the objects of a kind; it returns when f has been
 // called with all that there were.
-func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj client.Object, e event)) error {
+func (c *Controller) watchKind(ctx context.Context, of client.Object, f func(obj client.Object, e eventType)) error {
 	informer, err := c.cfg.Informers.GetInformer(ctx, of)
 	if err != nil {
 		return fmt.Errorf("watch %T: %w", of, err)
 	}
-	each := func(obj any, e event) {
+	each := func(obj any, e eventType) {
 		if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
 		}
@@ -207,17 +207,17 @@ func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj cl
 	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, first bool) {
 			if first {
-				each(obj, present)
+				each(obj, initialEvent)
 				return
 			}
-			each(obj, changed)
+			each(obj, changedEvent)
 		},
 		UpdateFunc: func(before, after any) {
-			if relevant(before, after) {
-				each(after, changed)
+			if isRelevantChange(before, after) {
+				each(after, changedEvent)
 			}
 		},
-		DeleteFunc: func(obj any) { each(obj, deleted) },
+		DeleteFunc: func(obj any) { each(obj, deletedEvent) },
 	})
 	if err != nil {
 		return fmt.Errorf("watch %T: %w", of, err)
@@ -231,8 +231,8 @@ func (c *Controller) follow(ctx context.Context, of client.Object, f func(obj cl
 // relevantAnnotations are those on which depends what is done for an object.
 var relevantAnnotations = slices.Concat(requester.MCM.All(), requester.ACM.All(), []string{managedcluster.AnnotationManaged})
 
-// relevant tells whether a change is more than one of the status.
-func relevant(before, after any) bool {
+// isRelevantChange tells whether a change is more than one of the status.
+func isRelevantChange(before, after any) bool {
 	b, ok := before.(client.Object)
 	a, same := after.(client.Object)
 	if !ok || !same {
@@ -249,20 +249,20 @@ func relevant(before, after any) bool {
 	return (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil)
 }
 
-// seen notes that an object is in Sync, as far as it belongs there.
-func (c *Controller) seen(r ref) {
+// markReconciled notes that an object is in Sync, as far as it belongs there.
+func (c *Controller) markReconciled(r objectKey) {
 	c.mu.Lock()
 	delete(c.initial, r)
 	for _, left := range c.incomplete {
 		delete(left, r)
 	}
 	c.mu.Unlock()
-	c.complete()
+	c.completeSources()
 }
 
-// complete says of clusters that all their views and actions are published, once they
+// completeSources says of clusters that all their views and actions are published, once they
 // are: agents drop what is not.
-func (c *Controller) complete() {
+func (c *Controller) completeSources() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.initial == nil || len(c.initial) > 0 {
@@ -273,76 +273,76 @@ func (c *Controller) complete() {
 			continue
 		}
 		delete(c.incomplete, cluster)
-		if c.clusters.get(cluster).serves() {
+		if c.clusters.get(cluster).isServed() {
 			c.cfg.Sync.Source(cluster, wire.KindView).Complete()
 			c.cfg.Sync.Source(cluster, wire.KindAction).Complete()
 		}
 	}
 }
 
-// process brings one object into Sync, or ends what it asked for.
-func (c *Controller) process(ctx context.Context, r ref) error {
+// reconcileAndMark brings one object into Sync, or ends what it asked for.
+func (c *Controller) reconcileAndMark(ctx context.Context, r objectKey) error {
 	err := c.reconcile(ctx, r)
 	if err == nil {
-		c.seen(r)
+		c.markReconciled(r)
 	} else if ctx.Err() == nil {
 		c.cfg.Logger.Error(err, "object is tried again", "object", r.String())
 	}
 	return err
 }
 
-func (c *Controller) reconcile(ctx context.Context, r ref) error {
+func (c *Controller) reconcile(ctx context.Context, r objectKey) error {
 	d := c.dialects[r.Dialect]
-	obj := d.blank()
+	obj := d.newObject()
 	err := c.cfg.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, obj)
 	if apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() != nil {
-		c.end(r)
+		c.forget(r)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("get %s: %w", r, err)
 	}
-	in := d.read(obj, c.options)
-	c.clusters.need(r, in.cluster)
-	if d.foreign && !c.clusters.get(in.cluster).managed {
+	in := d.parse(obj, c.options)
+	c.clusters.setCluster(r, in.cluster)
+	if d.sharesKind && !c.clusters.get(in.cluster).managed {
 		c.withdraw(r)
 		return nil
 	}
-	if in.action != nil && d.answered(obj, c.last(d, r, obj)) {
+	if in.action != nil && d.isAnswered(obj, c.lastState(d, r, obj)) {
 		c.withdraw(r)
 		return c.expire(ctx, d, r, obj)
 	}
-	if in.stripped() {
-		release, err := c.readWhole(ctx, d, obj, &in)
+	if in.hasPlaceholder() {
+		release, err := c.readUncached(ctx, d, obj, &in)
 		if err != nil {
 			return err
 		}
 		defer release()
 	}
-	f, err := c.check(ctx, d, r, obj, &in)
+	f, err := c.validate(ctx, d, r, obj, &in)
 	if err != nil {
 		return err
 	}
 	if f == nil {
-		f = c.send(r, obj, in)
+		f = c.publish(r, obj, in)
 	}
 	if f != nil {
 		c.withdraw(r)
-		c.say(r, obj, in.cluster, outcome{failure: f})
+		c.reportHub(r, obj, in.cluster, outcome{failure: f})
 	} else {
-		c.wait(d, r, obj, in.cluster)
+		c.setWaiting(d, r, obj, in.cluster)
 	}
 	return c.expire(ctx, d, r, obj)
 }
 
-// send brings a view or an action into Sync, and returns why it cannot travel.
-func (c *Controller) send(r ref, obj client.Object, in intent) *failure {
+// publish brings a view or an action into Sync, and returns why it cannot travel.
+func (c *Controller) publish(r objectKey, obj client.Object, in request) *failure {
 	var err error
 	if in.view != nil {
 		c.withdrawAction(r)
 		err = c.views.set(r, obj.GetUID(), obj.GetGeneration(), in.cluster, *in.view)
 	} else {
-		err = c.publish(r, obj, in)
+		err = c.publishAction(r, obj, in)
 	}
 	if err != nil {
 		return &failure{message: err.Error()}
@@ -350,19 +350,19 @@ func (c *Controller) send(r ref, obj client.Object, in intent) *failure {
 	return nil
 }
 
-// check says why an object asks for nothing, and completes the intent of one that does.
-func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Object, in *intent) (*failure, error) {
+// validate says why an object asks for nothing, and completes the intent of one that does.
+func (c *Controller) validate(ctx context.Context, d *dialect, r objectKey, obj client.Object, in *request) (*failure, error) {
 	if in.failure != nil {
 		return in.failure, nil
 	}
-	by, err := requester.Of(obj, d.keys, c.cfg.Authors.UID())
+	by, err := requester.Of(obj, d.annotationKeys, c.cfg.Authors.UID())
 	if err != nil {
 		return &failure{message: err.Error()}, nil //nolint:nilerr // it is said of the object
 	}
 	requester := wire.Requester{User: by.User, Groups: by.Groups}
 	// What is done is asked about each time, what is looked at when rights change.
 	want := by.ToCreate(d.resource, in.cluster)
-	allowed, changed, err := c.access.allowed(ctx, r, want, in.action != nil)
+	allowed, changed, err := c.access.isAllowed(ctx, r, want, in.action != nil)
 	for _, other := range changed {
 		if other != r {
 			c.queue.Add(other)
@@ -390,50 +390,50 @@ func (c *Controller) check(ctx context.Context, d *dialect, r ref, obj client.Ob
 	return nil, nil
 }
 
-// wait says that a cluster is away, of an object that it has never answered, and what it
+// setWaiting says that a cluster is away, of an object that it has never answered, and what it
 // does since it is back: an agent says nothing twice.
-func (c *Controller) wait(d *dialect, r ref, obj client.Object, cluster string) {
-	if d.answered(obj, c.last(d, r, obj)) {
+func (c *Controller) setWaiting(d *dialect, r objectKey, obj client.Object, cluster string) {
+	if d.isAnswered(obj, c.lastState(d, r, obj)) {
 		return
 	}
 	if c.cfg.Sessions.Connected(cluster) {
-		c.repeat(r)
+		c.repeatProgress(r)
 		return
 	}
-	c.say(r, obj, cluster, outcome{waiting: fmt.Sprintf("cluster %q is not connected", cluster)})
+	c.reportHub(r, obj, cluster, outcome{waiting: fmt.Sprintf("cluster %q is not connected", cluster)})
 }
 
-// say reports what the hub has to say itself.
-func (c *Controller) say(r ref, obj client.Object, cluster string, o outcome) {
-	c.report(r, report{uid: obj.GetUID(), generation: obj.GetGeneration(), cluster: cluster, own: true, outcome: o})
+// reportHub reports what the hub has to say itself.
+func (c *Controller) reportHub(r objectKey, obj client.Object, cluster string, o outcome) {
+	c.enqueueReport(r, report{uid: obj.GetUID(), generation: obj.GetGeneration(), cluster: cluster, fromHub: true, outcome: o})
 }
 
-// end forgets an object that is no more.
-func (c *Controller) end(r ref) {
+// forget forgets an object that is no more.
+func (c *Controller) forget(r objectKey) {
 	c.withdraw(r)
-	c.access.remove(r)
-	c.clusters.remove(r)
-	c.pace.Forget(r)
+	c.access.forget(r)
+	c.clusters.forget(r)
+	c.pacer.Forget(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending[r].done()
+	c.pending[r].releaseMemory()
 	delete(c.pending, r)
 	delete(c.renewals, r)
-	delete(c.written, r)
+	delete(c.ownWrites, r)
 }
 
 // withdraw ends what an object asked for.
-func (c *Controller) withdraw(r ref) {
-	c.views.remove(r)
+func (c *Controller) withdraw(r objectKey) {
+	c.views.forget(r)
 	c.withdrawAction(r)
 }
 
 // expire deletes an object whose time is over, or comes again when it is.
-func (c *Controller) expire(ctx context.Context, d *dialect, r ref, obj client.Object) error {
-	if d.lives == nil {
+func (c *Controller) expire(ctx context.Context, d *dialect, r objectKey, obj client.Object) error {
+	if d.remainingLife == nil {
 		return nil
 	}
-	left, ends := d.lives(obj, time.Now())
+	left, ends := d.remainingLife(obj, time.Now())
 	if !ends {
 		return nil
 	}

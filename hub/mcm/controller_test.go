@@ -23,7 +23,7 @@ import (
 
 var podsResult = wire.ViewResult{Result: json.RawMessage(`{"kind":"List","items":[{"kind":"Pod"}]}`)}
 
-func TestAControllerNeedsWhatItUses(t *testing.T) {
+func TestConfigValidate(t *testing.T) {
 	r := newRig(t)
 	for name, spoil := range map[string]func(*Config){
 		"no Sync":     func(c *Config) { c.Sync = nil },
@@ -46,13 +46,13 @@ func TestAControllerNeedsWhatItUses(t *testing.T) {
 	}
 }
 
-func TestAWorkMayLieElsewhereThanItsCluster(t *testing.T) {
+func TestWorkMayTargetClusterOfAnotherNamespace(t *testing.T) {
 	w := resourceWork("w", func(w *v1alpha1.Work) { w.Namespace = "team" })
 	a := actionWork("a", func(w *v1alpha1.Work) { w.Namespace = "team" })
 	r := newRig(t, w, a)
-	r.look(t, w, a)
-	r.answer(t, managed, podsResult)
-	r.done(t, managed, a, wire.ActionResult{})
+	r.reconcileObjects(t, w, a)
+	r.answerView(t, managed, podsResult)
+	r.answerAction(t, managed, a, wire.ActionResult{})
 	for _, got := range []*v1alpha1.Work{stored(t, r, w), stored(t, r, a)} {
 		if got.Status.Type != v1alpha1.WorkCompleted || got.Status.ObservedGeneration != 1 {
 			t.Errorf("%s: %+v", got.Name, got.Status)
@@ -63,17 +63,17 @@ func TestAWorkMayLieElsewhereThanItsCluster(t *testing.T) {
 	}
 }
 
-func TestWhatIsSentIsAskedInTheNameOfTheAuthor(t *testing.T) {
+func TestPublishedRequestNamesRequester(t *testing.T) {
 	w, a := resourceWork("w"), actionWork("a")
 	r := newRig(t, w, a)
-	r.look(t, w, a)
+	r.reconcileObjects(t, w, a)
 	for _, s := range r.views.byCluster[managed] {
 		view, err := wire.DecodeView(s.body)
 		if diff := cmp.Diff(wire.Requester{User: "alice", Groups: []string{"dev"}}, view.Requester); diff != "" || err != nil {
 			t.Errorf("view: %v (-want +got):\n%s", err, diff)
 		}
 	}
-	sent, ok := r.load(managed, refOf(a).String())
+	sent, ok := r.loadAction(managed, objectKeyOf(a).String())
 	if !ok {
 		t.Fatal("the action is not sent")
 	}
@@ -86,7 +86,7 @@ func TestWhatIsSentIsAskedInTheNameOfTheAuthor(t *testing.T) {
 	}
 }
 
-func TestWhyNothingIsAsked(t *testing.T) {
+func TestInvalidRequestsAreReported(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		prepare func(*rig, *v1alpha1.Work)
@@ -104,7 +104,7 @@ func TestWhyNothingIsAsked(t *testing.T) {
 		"the author may not": {
 			reason: "it would be done in their name", kind: v1alpha1.WorkFailed,
 			want:    `forbidden: user "alice" cannot create resource "works" in API group "mcm.ibm.com" in the namespace "c1"`,
-			prepare: func(r *rig, _ *v1alpha1.Work) { r.access.bar("alice") },
+			prepare: func(r *rig, _ *v1alpha1.Work) { r.access.deny("alice") },
 		},
 		"no such cluster": {
 			reason: "the name may be wrong", want: `cluster "c9" does not exist`, kind: v1alpha1.WorkFailed,
@@ -115,26 +115,26 @@ func TestWhyNothingIsAsked(t *testing.T) {
 			want: `forbidden: user "alice" cannot create resource "works" in API group "mcm.ibm.com" in the namespace "c9"`,
 			prepare: func(r *rig, w *v1alpha1.Work) {
 				w.Spec.Cluster.Name = "c9"
-				r.access.bar("alice")
+				r.access.deny("alice")
 			},
 		},
 		"a cluster of another controller": {
 			reason: "it has no session here", want: `cluster "c1" is not one of this hub`, kind: v1alpha1.WorkFailed,
 			prepare: func(r *rig, _ *v1alpha1.Work) {
-				r.clusterChanged(clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.Annotations = nil }), changed)
+				r.handleCluster(clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.Annotations = nil }), changedEvent)
 			},
 		},
 		"a cluster that is not accepted": {
 			reason: "it has no session", want: `cluster "c1" is not accepted`, kind: v1alpha1.WorkFailed,
 			prepare: func(r *rig, _ *v1alpha1.Work) {
-				r.clusterChanged(clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }), changed)
+				r.handleCluster(clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }), changedEvent)
 			},
 		},
 		"a cluster that is going": {
 			reason: "it gets no session", want: `cluster "c1" is not accepted`, kind: v1alpha1.WorkFailed,
 			prepare: func(r *rig, _ *v1alpha1.Work) {
 				now := metav1.Now()
-				r.clusterChanged(clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.DeletionTimestamp = &now }), changed)
+				r.handleCluster(clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.DeletionTimestamp = &now }), changedEvent)
 			},
 		},
 		"a cluster that is away": {
@@ -151,16 +151,16 @@ func TestWhyNothingIsAsked(t *testing.T) {
 				if err := r.api.Create(t.Context(), w); err != nil {
 					t.Fatal(err)
 				}
-				r.look(t, w)
+				r.reconcileObjects(t, w)
 				got := stored(t, r, w).Status
 				if got.Type != tc.kind || got.Reason != tc.want || got.ObservedGeneration != 0 {
 					t.Errorf("%s: %s, %q, observed %d; want %s, %q", tc.reason, got.Type, got.Reason, got.ObservedGeneration, tc.kind, tc.want)
 				}
-				published := len(r.actionsOf(managed)) + len(r.sync.Source(managed, wire.KindView).Keys())
+				published := len(r.publishedActions(managed)) + len(r.sync.Source(managed, wire.KindView).Keys())
 				if (published == 1) != (tc.kind == v1alpha1.WorkProcessing) {
 					t.Errorf("%s: %d are published", tc.reason, published)
 				}
-				r.look(t, w)
+				r.reconcileObjects(t, w)
 				if len(r.patches) != 1 {
 					t.Errorf("%s: written %d times: %v", tc.reason, len(r.patches), r.patches)
 				}
@@ -169,23 +169,23 @@ func TestWhyNothingIsAsked(t *testing.T) {
 	}
 }
 
-func TestAWorkHealsWhenItsClusterComes(t *testing.T) {
+func TestWorkIsPublishedWhenClusterIsCreated(t *testing.T) {
 	w := resourceWork("w", func(w *v1alpha1.Work) { w.Spec.Cluster.Name = "c2" })
 	a := actionWork("a", func(w *v1alpha1.Work) { w.Spec.Cluster.Name = "c2" })
 	r := newRig(t, w, a)
-	r.look(t, w, a)
+	r.reconcileObjects(t, w, a)
 	r.sessions.set("c2", true)
-	r.clusterChanged(clusterNamed("c2"), changed)
-	r.settle(t)
-	r.answer(t, "c2", podsResult)
-	r.done(t, "c2", a, wire.ActionResult{})
+	r.handleCluster(clusterNamed("c2"), changedEvent)
+	r.drainQueues(t)
+	r.answerView(t, "c2", podsResult)
+	r.answerAction(t, "c2", a, wire.ActionResult{})
 	for _, got := range []*v1alpha1.Work{stored(t, r, w), stored(t, r, a)} {
 		if got.Status.Type != v1alpha1.WorkCompleted || got.Status.Reason != "" {
 			t.Errorf("%s: %+v", got.Name, got.Status)
 		}
 	}
-	r.clusterChanged(clusterNamed("c2"), deleted)
-	r.settle(t)
+	r.handleCluster(clusterNamed("c2"), deletedEvent)
+	r.drainQueues(t)
 	if got := stored(t, r, w).Status; got.Reason != `cluster "c2" does not exist` || len(r.sync.Source("c2", wire.KindView).Keys()) != 0 {
 		t.Errorf("the cluster is gone: %+v", got)
 	}
@@ -195,78 +195,78 @@ func TestAWorkHealsWhenItsClusterComes(t *testing.T) {
 }
 
 // What other controllers serve is theirs, to the last field.
-func TestObjectsInNamespacesOfOthersAreNotTouched(t *testing.T) {
+func TestObjectsOfForeignClustersAreIgnored(t *testing.T) {
 	foreign := func(c *clusterv1.ManagedCluster) { c.Annotations = nil }
 	for name, prepare := range map[string]func(*rig){
-		"a cluster of another controller": func(r *rig) { r.clusterChanged(clusterNamed(managed, foreign), changed) },
-		"no cluster at all":               func(r *rig) { r.clusterChanged(clusterNamed(managed), deleted) },
+		"a cluster of another controller": func(r *rig) { r.handleCluster(clusterNamed(managed, foreign), changedEvent) },
+		"no cluster at all":               func(r *rig) { r.handleCluster(clusterNamed(managed), deletedEvent) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, a := clusterView("v"), clusterAction("a", func(a *actionv1beta1.ManagedClusterAction) { a.Spec.ActionType = "odd" })
 			r := newRig(t, v, a)
 			prepare(r)
-			r.look(t, v, a)
-			if len(r.patches) != 0 || len(r.actionsOf(managed)) != 0 || r.access.count() != 0 {
-				t.Errorf("writes %v, actions %v, asked %d times", r.patches, r.actionsOf(managed), r.access.count())
+			r.reconcileObjects(t, v, a)
+			if len(r.patches) != 0 || len(r.publishedActions(managed)) != 0 || r.access.count() != 0 {
+				t.Errorf("writes %v, actions %v, asked %d times", r.patches, r.publishedActions(managed), r.access.count())
 			}
 		})
 	}
 }
 
-func TestOneLostClusterIsNotAWriteForEachOfItsObjects(t *testing.T) {
+func TestDisconnectDoesNotRewriteAnsweredObjects(t *testing.T) {
 	w, a, fresh := resourceWork("w"), actionWork("a"), actionWork("fresh")
 	r := newRig(t, w, a)
-	r.look(t, w, a)
-	r.answer(t, managed, podsResult)
-	r.done(t, managed, a, wire.ActionResult{})
+	r.reconcileObjects(t, w, a)
+	r.answerView(t, managed, podsResult)
+	r.answerAction(t, managed, a, wire.ActionResult{})
 	if err := r.api.Create(t.Context(), fresh); err != nil {
 		t.Fatal(err)
 	}
-	r.look(t, fresh)
+	r.reconcileObjects(t, fresh)
 	before := len(r.patches)
-	r.sessions.f = r.session
+	r.sessions.f = r.handleSession
 	r.sessions.set(managed, false)
-	r.settle(t)
+	r.drainQueues(t)
 	if len(r.patches) != before+1 || stored(t, r, fresh).Status.Type != v1alpha1.WorkProcessing {
 		t.Errorf("writes %v, want one for the object that was never answered", r.patches[before:])
 	}
 	r.sessions.set(managed, true)
-	r.settle(t)
+	r.drainQueues(t)
 	if len(r.patches) != before+1 {
 		t.Errorf("connecting wrote %v; the answer does", r.patches[before+1:])
 	}
-	r.done(t, managed, fresh, wire.ActionResult{})
+	r.answerAction(t, managed, fresh, wire.ActionResult{})
 	if got := stored(t, r, fresh).Status; got.Type != v1alpha1.WorkCompleted || got.Reason != "" {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestAnActionIsDoneOnceForEachGeneration(t *testing.T) {
+func TestActionIsPublishedOncePerGeneration(t *testing.T) {
 	for _, obj := range []client.Object{actionWork("a"), clusterAction("a")} {
-		t.Run(refOf(obj).Dialect, func(t *testing.T) {
+		t.Run(objectKeyOf(obj).Dialect, func(t *testing.T) {
 			r := newRig(t, obj)
-			r.look(t, obj)
-			if got := r.actionsOf(managed); len(got) != 1 {
+			r.reconcileObjects(t, obj)
+			if got := r.publishedActions(managed); len(got) != 1 {
 				t.Fatalf("published %v", got)
 			}
-			r.done(t, managed, obj, wire.ActionResult{Result: json.RawMessage(configMap)})
-			if got := r.actionsOf(managed); len(got) != 0 {
+			r.answerAction(t, managed, obj, wire.ActionResult{Result: json.RawMessage(configMap)})
+			if got := r.publishedActions(managed); len(got) != 0 {
 				t.Errorf("it is answered, and published: %v", got)
 			}
 			writes := len(r.patches)
 			r.restart(t)
-			r.look(t, obj)
-			if got := r.actionsOf(managed); len(got) != 0 || len(r.patches) != writes {
+			r.reconcileObjects(t, obj)
+			if got := r.publishedActions(managed); len(got) != 0 || len(r.patches) != writes {
 				t.Errorf("after a restart it is published: %v, written: %v", got, r.patches[writes:])
 			}
 			next := edit(t, r, obj, func(o client.Object) { o.SetLabels(map[string]string{"any": "spec"}) })
-			r.look(t, next)
-			ref, _ := r.sync.Source(managed, wire.KindAction).Ref(refOf(obj).String())
+			r.reconcileObjects(t, next)
+			ref, _ := r.sync.Source(managed, wire.KindAction).Ref(objectKeyOf(obj).String())
 			if ref.Generation != 2 {
 				t.Errorf("an edited one is published as generation %d", ref.Generation)
 			}
-			r.done(t, managed, next, wire.ActionResult{Refusal: wire.Refuse(wire.CauseRequest, "", "it exists")})
-			if got := r.actionsOf(managed); len(got) != 0 {
+			r.answerAction(t, managed, next, wire.ActionResult{Refusal: wire.Refuse(wire.CauseRequest, "", "it exists")})
+			if got := r.publishedActions(managed); len(got) != 0 {
 				t.Errorf("it is answered, and published: %v", got)
 			}
 		})
@@ -274,18 +274,18 @@ func TestAnActionIsDoneOnceForEachGeneration(t *testing.T) {
 }
 
 // A result and a new spec cross: the new one is done, too.
-func TestAnActionThatIsEditedWhileItIsAnsweredIsDone(t *testing.T) {
+func TestActionEditedDuringAnswerIsPublished(t *testing.T) {
 	a := actionWork("a")
 	r := newRig(t, a)
-	r.look(t, a)
+	r.reconcileObjects(t, a)
 	var next *v1alpha1.Work
 	r.refused = func() error { // while the status is written
 		r.refused = nil
 		next = edit(t, r, a, func(w *v1alpha1.Work) { w.Spec.ActionType = "Update" })
-		return r.reconcile(t.Context(), refOf(a))
+		return r.reconcile(t.Context(), objectKeyOf(a))
 	}
-	r.done(t, managed, actionWork("a"), wire.ActionResult{})
-	ref, ok := r.sync.Source(managed, wire.KindAction).Ref(refOf(a).String())
+	r.answerAction(t, managed, actionWork("a"), wire.ActionResult{})
+	ref, ok := r.sync.Source(managed, wire.KindAction).Ref(objectKeyOf(a).String())
 	if !ok || ref.Generation != next.Generation {
 		t.Errorf("published: %t, generation %d, want %d", ok, ref.Generation, next.Generation)
 	}
@@ -293,70 +293,70 @@ func TestAnActionThatIsEditedWhileItIsAnsweredIsDone(t *testing.T) {
 
 // What is sent was looked at: a spec that has come since waits for its own look, in which
 // its author's right may be missing.
-func TestWhatNobodyHasLookedAtIsNotSent(t *testing.T) {
+func TestUnreconciledGenerationIsNotLoaded(t *testing.T) {
 	a := actionWork("a")
 	r := newRig(t, a)
-	r.look(t, a)
+	r.reconcileObjects(t, a)
 	edit(t, r, a, func(w *v1alpha1.Work) { w.Spec.ActionType = "Delete" })
-	if sent, ok := r.load(managed, refOf(a).String()); ok {
+	if sent, ok := r.loadAction(managed, objectKeyOf(a).String()); ok {
 		t.Errorf("sent %s", sent.Body)
 	}
-	r.look(t, a)
-	if _, ok := r.load(managed, refOf(a).String()); !ok {
+	r.reconcileObjects(t, a)
+	if _, ok := r.loadAction(managed, objectKeyOf(a).String()); !ok {
 		t.Error("it is not sent after that")
 	}
-	for reason, key := range map[string]string{"another cluster's": refOf(a).String(), "no key": "a", "another dialect": "odd/c1/a", "none there": "mcm/c1/b"} {
+	for reason, key := range map[string]string{"another cluster's": objectKeyOf(a).String(), "no key": "a", "another dialect": "odd/c1/a", "none there": "mcm/c1/b"} {
 		cluster := managed
 		if reason == "another cluster's" {
 			cluster = "c2"
 		}
-		if _, ok := r.load(cluster, key); ok {
+		if _, ok := r.loadAction(cluster, key); ok {
 			t.Errorf("%s: sent", reason)
 		}
 	}
 }
 
-func TestAWorkThatBecomesAnotherLeavesNothingBehind(t *testing.T) {
+func TestWorkChangingTypeIsWithdrawn(t *testing.T) {
 	w := actionWork("w")
 	r := newRig(t, w)
-	r.look(t, w)
+	r.reconcileObjects(t, w)
 	w = edit(t, r, w, func(w *v1alpha1.Work) { w.Spec = resourceWork("w").Spec })
-	r.look(t, w)
-	if actions, views := r.actionsOf(managed), r.sync.Source(managed, wire.KindView).Keys(); len(actions) != 0 || len(views) != 1 {
+	r.reconcileObjects(t, w)
+	if actions, views := r.publishedActions(managed), r.sync.Source(managed, wire.KindView).Keys(); len(actions) != 0 || len(views) != 1 {
 		t.Errorf("an action that became a view: %v, %v", actions, views)
 	}
 	w = edit(t, r, w, func(w *v1alpha1.Work) { w.Spec = actionWork("w").Spec })
-	r.look(t, w)
-	if actions, views := r.actionsOf(managed), r.sync.Source(managed, wire.KindView).Keys(); len(actions) != 1 || len(views) != 0 {
+	r.reconcileObjects(t, w)
+	if actions, views := r.publishedActions(managed), r.sync.Source(managed, wire.KindView).Keys(); len(actions) != 1 || len(views) != 0 {
 		t.Errorf("a view that became an action: %v, %v", actions, views)
 	}
 	w = edit(t, r, w, func(w *v1alpha1.Work) { w.Spec.Cluster.Name = "c2" })
-	r.clusterChanged(clusterNamed("c2"), changed)
-	r.look(t, w)
-	if here, there := r.actionsOf(managed), r.actionsOf("c2"); len(here) != 0 || len(there) != 1 {
+	r.handleCluster(clusterNamed("c2"), changedEvent)
+	r.reconcileObjects(t, w)
+	if here, there := r.publishedActions(managed), r.publishedActions("c2"); len(here) != 0 || len(there) != 1 {
 		t.Errorf("it went to another cluster: %v, %v", here, there)
 	}
 	edit(t, r, w, func(w *v1alpha1.Work) { w.Spec.ActionType = "odd" })
-	r.look(t, w)
-	if there := r.actionsOf("c2"); len(there) != 0 {
+	r.reconcileObjects(t, w)
+	if there := r.publishedActions("c2"); len(there) != 0 {
 		t.Errorf("it asks nothing: %v", there)
 	}
 }
 
-func TestAnObjectThatIsDeletedAsksNothing(t *testing.T) {
+func TestDeletedObjectIsWithdrawn(t *testing.T) {
 	for _, obj := range []client.Object{resourceWork("w"), actionWork("a"), clusterView("v"), clusterAction("b")} {
 		for name, finalizers := range map[string][]string{"gone": nil, "held by somebody": {"example.com/theirs"}} {
-			t.Run(refOf(obj).String()+", "+name, func(t *testing.T) {
+			t.Run(objectKeyOf(obj).String()+", "+name, func(t *testing.T) {
 				obj := obj.DeepCopyObject().(client.Object)
 				obj.SetFinalizers(finalizers)
 				r := newRig(t, obj)
-				r.look(t, obj)
+				r.reconcileObjects(t, obj)
 				if err := r.api.Delete(t.Context(), obj); err != nil {
 					t.Fatal(err)
 				}
-				r.look(t, obj)
-				left := len(r.actionsOf(managed)) + len(r.sync.Source(managed, wire.KindView).Keys()) +
-					len(r.access.barred) + len(r.Controller.access.needs) + len(r.clusters.needs) + len(r.actions) + len(r.pending) + len(r.written)
+				r.reconcileObjects(t, obj)
+				left := len(r.publishedActions(managed)) + len(r.sync.Source(managed, wire.KindView).Keys()) +
+					len(r.access.denied) + len(r.Controller.access.needs) + len(r.clusters.needs) + len(r.actions) + len(r.pending) + len(r.ownWrites)
 				if left != 0 || len(r.patches) != 0 {
 					t.Errorf("%d things are kept, writes %v", left, r.patches)
 				}
@@ -365,11 +365,11 @@ func TestAnObjectThatIsDeletedAsksNothing(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatTakesANameIsANewOne(t *testing.T) {
+func TestRecreatedObjectIsPublishedAnew(t *testing.T) {
 	w := resourceWork("w")
 	r := newRig(t, w)
-	r.look(t, w)
-	r.answer(t, managed, podsResult)
+	r.reconcileObjects(t, w)
+	r.answerView(t, managed, podsResult)
 	if err := r.api.Delete(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
@@ -377,31 +377,31 @@ func TestAnObjectThatTakesANameIsANewOne(t *testing.T) {
 	if err := r.api.Create(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
-	before := r.view(t, managed)
-	r.look(t, again)
-	if now := r.view(t, managed); now.Generation <= before.Generation {
+	before := r.publishedView(t, managed)
+	r.reconcileObjects(t, again)
+	if now := r.publishedView(t, managed); now.Generation <= before.Generation {
 		t.Errorf("generation %d after %d: nobody answers it", now.Generation, before.Generation)
 	}
-	r.answer(t, managed, podsResult)
+	r.answerView(t, managed, podsResult)
 	if got := stored(t, r, again).Status; got.Type != v1alpha1.WorkCompleted || got.Result == nil {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestRightsThatGoEndViewsAndComeBack(t *testing.T) {
+func TestViewIsWithdrawnWhileRightIsMissing(t *testing.T) {
 	w, v, other := resourceWork("w"), clusterView("v"), resourceWork("other", func(w *v1alpha1.Work) {
 		w.Annotations["mcm.ibm.com/user-identity"] = "Ym9i" // bob
 		w.Spec.Scope.ResourceType = "nodes"
 	})
 	r := newRig(t, w, v, other)
-	r.look(t, w, v, other)
+	r.reconcileObjects(t, w, v, other)
 	views := func() int { return len(r.sync.Source(managed, wire.KindView).Keys()) }
 	if views() != 3 {
 		t.Fatalf("%d views", views())
 	}
-	r.access.bar("alice")
-	r.review(t.Context())
-	r.settle(t)
+	r.access.deny("alice")
+	r.reviewRights(t.Context())
+	r.drainQueues(t)
 	if views() != 1 {
 		t.Errorf("%d views, want bob's", views())
 	}
@@ -415,36 +415,36 @@ func TestRightsThatGoEndViewsAndComeBack(t *testing.T) {
 	if stored(t, r, other).Status.Type != "" {
 		t.Error("another user's is written")
 	}
-	r.access.bar()
-	r.review(t.Context())
-	r.settle(t)
+	r.access.deny()
+	r.reviewRights(t.Context())
+	r.drainQueues(t)
 	if views() != 3 {
 		t.Errorf("%d views after the right has come back", views())
 	}
 }
 
 // The look at an action asks anew. Whatever it hears is news for the views of that user.
-func TestAnActionThatIsRefusedEndsTheViewsOfItsUser(t *testing.T) {
+func TestForbiddenActionWithdrawsViewsOfUser(t *testing.T) {
 	w, a := resourceWork("w"), actionWork("a")
 	r := newRig(t, w, a)
-	r.look(t, w)
-	r.access.bar("alice")
-	r.look(t, a)
+	r.reconcileObjects(t, w)
+	r.access.deny("alice")
+	r.reconcileObjects(t, a)
 	if views := r.sync.Source(managed, wire.KindView).Keys(); len(views) != 0 {
 		t.Errorf("views %v", views)
 	}
-	r.review(t.Context())
-	r.settle(t)
+	r.reviewRights(t.Context())
+	r.drainQueues(t)
 	if got := stored(t, r, w).Status.Type; got != v1alpha1.WorkFailed {
 		t.Errorf("the view's status is %s", got)
 	}
 }
 
-func TestWhenNobodyCanBeAskedNothingIsSaid(t *testing.T) {
+func TestFailedAccessReviewWritesNoStatus(t *testing.T) {
 	w := resourceWork("w")
 	r := newRig(t, w)
 	r.access.err = errors.New("boom")
-	if err := r.process(t.Context(), refOf(w)); !errors.Is(err, r.access.err) {
+	if err := r.reconcileAndMark(t.Context(), objectKeyOf(w)); !errors.Is(err, r.access.err) {
 		t.Errorf("error %v, want it to be tried again", err)
 	}
 	if len(r.patches) != 0 || len(r.sync.Source(managed, wire.KindView).Keys()) != 0 {

@@ -26,8 +26,8 @@ import (
 	"github.com/spokelet/spokelet/hub/requester"
 )
 
-// unreadable is the digest of what has none.
-const unreadable = "none"
+// invalidDigest is the digest of what has none.
+const invalidDigest = "none"
 
 // AnnotationDigest is that of a result, on objects in the hub's cache alone.
 const AnnotationDigest = "spokelet.io/cached-result-digest"
@@ -43,14 +43,14 @@ func Digest(raw []byte) (string, error) {
 		canonical, err = reencode(canonical) // a negative zero is written as one, and not read as one
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errNoJSON, err)
+		return "", fmt.Errorf("%w: %w", errInvalidJSON, err)
 	}
 	sum := sha256.Sum256(canonical)
 	return fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:]), len(canonical)), nil
 }
 
-// sizeOf is the size in bytes of the result of a digest.
-func sizeOf(digest string) int {
+// digestSize is the size in bytes of the result of a digest.
+func digestSize(digest string) int {
 	_, size, _ := strings.Cut(digest, "-")
 	n, _ := strconv.Atoi(size) // 0 for no result
 	return n
@@ -66,8 +66,8 @@ func reencode(raw []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// errNoJSON is of results that an API server would not read.
-var errNoJSON = errors.New("result is no JSON")
+// errInvalidJSON is of results that an API server would not read.
+var errInvalidJSON = errors.New("result is no JSON")
 
 // Strip takes from an object what the hub does not read, and what is too large to be kept,
 // before its cache keeps it: the result and large templates, of which digests stay, and
@@ -79,12 +79,12 @@ func Strip(in any) (any, error) {
 	}
 	stripSpec(obj)
 	stripResult(obj)
-	cached.Metadata(obj, kept)
+	cached.Metadata(obj, keptMetadata)
 	return obj, nil
 }
 
-// kept are the labels and annotations that the hub reads.
-var kept = slices.Concat(requester.MCM.All(), requester.ACM.All(), []string{
+// keptMetadata are the labels and annotations that the hub reads.
+var keptMetadata = slices.Concat(requester.MCM.All(), requester.ACM.All(), []string{
 	AnnotationDigest, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID,
 	mcmv1alpha1.LabelCluster, mcmv1alpha1.LabelWorkSet, mcmv1alpha1.LabelResourceView,
 })
@@ -93,9 +93,9 @@ var kept = slices.Concat(requester.MCM.All(), requester.ACM.All(), []string{
 func stripResult(obj client.Object) {
 	annotations := obj.GetAnnotations()
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	digest, err := Digest(takeResult(obj))
+	digest, err := Digest(removeResult(obj))
 	if err != nil {
-		digest = unreadable // a cache whose transformation fails is never filled
+		digest = invalidDigest // a cache whose transformation fails is never filled
 	}
 	delete(annotations, AnnotationDigest) // nobody else's word counts
 	if digest != "" {
@@ -107,7 +107,7 @@ func stripResult(obj client.Object) {
 	}
 }
 
-func takeResult(obj client.Object) (raw []byte) {
+func removeResult(obj client.Object) (raw []byte) {
 	switch o := obj.(type) {
 	case *mcmv1alpha1.Work:
 		if o.Status.Result != nil {

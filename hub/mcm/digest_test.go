@@ -21,7 +21,7 @@ import (
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 )
 
-func TestADigestIsOfWhatAnAPIServerKeeps(t *testing.T) {
+func TestDigestIgnoresEncoding(t *testing.T) {
 	tests := map[string]struct {
 		reason, a, b string
 		same         bool
@@ -61,7 +61,7 @@ func TestADigestIsOfWhatAnAPIServerKeeps(t *testing.T) {
 	}
 }
 
-func TestTheCacheKeepsDigestsInPlaceOfResults(t *testing.T) {
+func TestStripReplacesResultWithDigest(t *testing.T) {
 	const result = `{"kind":"Pod"}`
 	want, err := Digest([]byte(result))
 	if err != nil {
@@ -74,7 +74,7 @@ func TestTheCacheKeepsDigestsInPlaceOfResults(t *testing.T) {
 		annotations[AnnotationDigest] = "somebody's word"
 	}
 	work, view, action := resourceWork("w"), clusterView("v"), clusterAction("a")
-	work.Status.Result = raw(result)
+	work.Status.Result = newRaw(result)
 	view.Status.Result.Raw = []byte(result)
 	action.Status.Result.Raw = []byte(result)
 	for _, obj := range []client.Object{work, view, action} {
@@ -91,13 +91,13 @@ func TestTheCacheKeepsDigestsInPlaceOfResults(t *testing.T) {
 		if _, is := annotations[corev1.LastAppliedConfigAnnotation]; is || len(stripped.GetManagedFields()) > 0 || annotations[AnnotationDigest] != want {
 			t.Errorf("%T: annotations %v, managed fields %v", obj, annotations, stripped.GetManagedFields())
 		}
-		if text := string(encoded(t, stripped)); strings.Contains(text, `"kind":"Pod"`) {
+		if text := string(mustEncode(t, stripped)); strings.Contains(text, `"kind":"Pod"`) {
 			t.Errorf("%T: the result is still there: %s", obj, text)
 		}
 	}
 }
 
-func TestWhatHasNoResultIsLeftAsItIs(t *testing.T) {
+func TestStripLeavesObjectsWithoutResult(t *testing.T) {
 	bare := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Name: "w"}}
 	got, err := Strip(bare.DeepCopy())
 	if diff := cmp.Diff(any(bare), got, cmpopts.EquateEmpty()); diff != "" || err != nil {
@@ -144,7 +144,7 @@ func FuzzDigest(f *testing.F) {
 
 // client-go transforms what a first list streams when it comes, and again when it is
 // queued.
-func TestAnObjectThatIsStrippedTwiceKeepsItsDigest(t *testing.T) {
+func TestStripIsIdempotent(t *testing.T) {
 	w := resourceWork("w", func(w *v1alpha1.Work) { w.Status.Result = &runtime.RawExtension{Raw: []byte(`{"a":"b"}`)} })
 	for range 2 {
 		if _, err := Strip(w); err != nil {

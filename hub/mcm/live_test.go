@@ -50,7 +50,7 @@ type liveHub struct {
 	config   *rest.Config
 	kube     kubernetes.Interface
 	metadata metadata.Interface
-	sessions *sessionsFake
+	sessions *fakeSessions
 }
 
 func newLiveHub(t *testing.T) *liveHub {
@@ -67,7 +67,7 @@ func newLiveHub(t *testing.T) *liveHub {
 	if err := crds.Install(t.Context(), definitions, crds.Hub()); err != nil {
 		t.Fatal(err)
 	}
-	h := &liveHub{config: cfg, sessions: &sessionsFake{here: map[string]bool{}}}
+	h := &liveHub{config: cfg, sessions: &fakeSessions{connected: map[string]bool{}}}
 	if err := h.addClients(t, pool); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func newLiveAgent(t *testing.T, view wire.ViewResult, action wire.ActionResult) 
 	t.Helper()
 	a := &liveAgent{views: map[string]int64{}}
 	views, actions := resource.NewSource(wire.KindViewResult), resource.NewSource(wire.KindActionResult)
-	viewBody, actionBody := encoded(t, view), encoded(t, action)
+	viewBody, actionBody := mustEncode(t, view), mustEncode(t, action)
 	put := func(to *resource.Source, q resource.Resource, body []byte) {
 		if err := to.Put(resource.Resource{Key: q.Key, UID: q.UID, Generation: q.Generation, Body: body}); err != nil {
 			t.Error(err)
@@ -217,8 +217,8 @@ func (a *liveAgent) asked() map[string]int64 {
 	return maps.Clone(a.views)
 }
 
-// ofRoot puts an object into a cluster's namespace.
-func ofRoot[O client.Object](obj O, cluster string, by requester.Keys) O {
+// asRoot puts an object into a cluster's namespace.
+func asRoot[O client.Object](obj O, cluster string, by requester.Keys) O {
 	obj.SetNamespace(cluster)
 	obj.SetAnnotations(root.Annotations(by, registered))
 	if w, ok := any(obj).(*v1alpha1.Work); ok {
@@ -230,7 +230,7 @@ func ofRoot[O client.Object](obj O, cluster string, by requester.Keys) O {
 // odd is what API servers write in another way than they get it.
 const odd = `{"z":1,"kind":"List","items":[{"float":2.0,"exponent":1e3,"large":9007199254740993,"null":null,"text":"<\u00e9>","none":{}}]}`
 
-func TestARealHubAnswersOnceAndWritesNothingAfterARestart(t *testing.T) {
+func TestLiveRestartWritesNothing(t *testing.T) {
 	h := newLiveHub(t)
 	cluster := h.cluster(t)
 	hub, stop := h.run(t, cluster)
@@ -238,8 +238,8 @@ func TestARealHubAnswersOnceAndWritesNothingAfterARestart(t *testing.T) {
 	cut := resourcetest.Connect(t, hub, cluster, agent.Agent)
 	h.sessions.set(cluster, true)
 
-	look, act := ofRoot(resourceWork("look"), cluster, requester.MCM), ofRoot(actionWork("act"), cluster, requester.MCM)
-	view, done := ofRoot(clusterView("view"), cluster, requester.ACM), ofRoot(clusterAction("done"), cluster, requester.ACM)
+	look, act := asRoot(resourceWork("look"), cluster, requester.MCM), asRoot(actionWork("act"), cluster, requester.MCM)
+	view, done := asRoot(clusterView("view"), cluster, requester.ACM), asRoot(clusterAction("done"), cluster, requester.ACM)
 	for _, obj := range []client.Object{look, act, view, done} {
 		h.create(t, obj)
 	}
@@ -275,22 +275,22 @@ func TestARealHubAnswersOnceAndWritesNothingAfterARestart(t *testing.T) {
 		return len(now) == 2
 	})
 	// Whatever is to be written is written by the time of the next.
-	last := ofRoot(resourceWork("last"), cluster, requester.MCM)
+	last := asRoot(resourceWork("last"), cluster, requester.MCM)
 	last.Spec.Scope.ResourceType = "nodes"
 	h.create(t, last)
 	h.await(t, "the next is not complete", last, func() bool { return last.Status.Type == v1alpha1.WorkCompleted })
 	for obj, version := range before {
 		if now := h.version(t, obj); now != version {
-			t.Errorf("%s was written again: %s", obj.GetName(), encoded(t, obj))
+			t.Errorf("%s was written again: %s", obj.GetName(), mustEncode(t, obj))
 		}
 	}
 }
 
-func TestARealHubServesAClusterThatComesLater(t *testing.T) {
+func TestLiveClusterCreatedLaterIsServed(t *testing.T) {
 	h := newLiveHub(t)
 	team, later := livetest.Namespace(t, h.kube, "team-"), livetest.Namespace(t, h.kube, "mcm-")
 	hub, _ := h.run(t, team, later)
-	w := ofRoot(resourceWork("w"), later, requester.MCM)
+	w := asRoot(resourceWork("w"), later, requester.MCM)
 	w.Namespace = team
 	h.create(t, w)
 	h.await(t, "it does not fail", w, func() bool {
@@ -306,7 +306,7 @@ func TestARealHubServesAClusterThatComesLater(t *testing.T) {
 	h.await(t, "it does not heal", w, func() bool { return w.Status.Type == v1alpha1.WorkCompleted && w.Status.Reason == "" })
 }
 
-func TestRightsOnARealHubEndViews(t *testing.T) {
+func TestLiveViewsFollowRights(t *testing.T) {
 	h := newLiveHub(t)
 	cluster := h.cluster(t)
 	hub, _ := h.run(t, cluster)
@@ -314,7 +314,7 @@ func TestRightsOnARealHubEndViews(t *testing.T) {
 	agent := newLiveAgent(t, wire.ViewResult{Result: json.RawMessage(`{"kind":"List","items":[]}`)}, wire.ActionResult{})
 	resourcetest.Connect(t, hub, cluster, agent.Agent)
 	bob := requester.Author{User: "bob-of-" + cluster}
-	w := ofRoot(resourceWork("w"), cluster, requester.MCM)
+	w := asRoot(resourceWork("w"), cluster, requester.MCM)
 	w.Annotations = bob.Annotations(requester.MCM, registered)
 	h.create(t, w)
 	forbidden := func() bool {

@@ -50,9 +50,9 @@ type rig struct {
 
 	api      client.WithWatch
 	sync     *resource.Hub
-	access   *accessFake
+	access   *fakeAccess
 	authors  *requester.Registration
-	sessions *sessionsFake
+	sessions *fakeSessions
 	events   *events.FakeRecorder
 	memory   *quota.Memory
 	// patches are those of statuses; refused is what they meet.
@@ -62,57 +62,57 @@ type rig struct {
 	// lagging is a Work as a cache that lags has it; nil reads what is.
 	lagging *v1alpha1.Work
 	// rbac and stop are those of what start has started.
-	rbac *rbac
+	rbac *fakeRBAC
 	stop func()
 }
 
-// accessFake lets in all but those who are named.
-type accessFake struct {
+// fakeAccess lets in all but those who are named.
+type fakeAccess struct {
 	mu     sync.Mutex
-	barred []string
+	denied []string
 	err    error
-	asked  int
+	reviews  int
 }
 
-func (a *accessFake) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+func (a *fakeAccess) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked++
+	a.reviews++
 	r = r.DeepCopy()
-	r.Status.Allowed = !slices.Contains(a.barred, r.Spec.User)
+	r.Status.Allowed = !slices.Contains(a.denied, r.Spec.User)
 	return r, a.err
 }
 
-func (a *accessFake) bar(users ...string) {
+func (a *fakeAccess) deny(users ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.barred = users
+	a.denied = users
 }
 
-func (a *accessFake) count() int {
+func (a *fakeAccess) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.asked
+	return a.reviews
 }
 
-// sessionsFake are the clusters that are connected.
-type sessionsFake struct {
+// fakeSessions are the clusters that are connected.
+type fakeSessions struct {
 	mu   sync.Mutex
-	here map[string]bool
+	connected map[string]bool
 	f    func(string, bool)
 }
 
-func (s *sessionsFake) Connected(cluster string) bool {
+func (s *fakeSessions) Connected(cluster string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.here[cluster]
+	return s.connected[cluster]
 }
 
-func (s *sessionsFake) Subscribe(f func(string, bool)) (cancel func()) {
+func (s *fakeSessions) Subscribe(f func(string, bool)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.f = f
-	for cluster, here := range s.here {
+	for cluster, here := range s.connected {
 		if here {
 			f(cluster, true)
 		}
@@ -124,9 +124,9 @@ func (s *sessionsFake) Subscribe(f func(string, bool)) (cancel func()) {
 	}
 }
 
-func (s *sessionsFake) set(cluster string, here bool) {
+func (s *fakeSessions) set(cluster string, here bool) {
 	s.mu.Lock()
-	s.here[cluster] = here
+	s.connected[cluster] = here
 	f := s.f
 	s.mu.Unlock()
 	if f != nil {
@@ -151,8 +151,8 @@ func newScheme(t testing.TB) *runtime.Scheme {
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
 	r := &rig{
-		sync: resource.NewHub(), access: &accessFake{}, authors: &requester.Registration{}, events: events.NewFakeRecorder(1000),
-		sessions: &sessionsFake{here: map[string]bool{managed: true}}, memory: quota.NewMemory(64<<20, 64<<20),
+		sync: resource.NewHub(), access: &fakeAccess{}, authors: &requester.Registration{}, events: events.NewFakeRecorder(1000),
+		sessions: &fakeSessions{connected: map[string]bool{managed: true}}, memory: quota.NewMemory(64<<20, 64<<20),
 	}
 	r.authors.Set(registered)
 	scheme := newScheme(t)
@@ -204,7 +204,7 @@ func (r *rig) restart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Controller = c
-	c.clusterChanged(clusterNamed(managed), changed)
+	c.handleCluster(clusterNamed(managed), changedEvent)
 	t.Cleanup(func() {
 		c.queue.ShutDown()
 		c.results.ShutDown()
@@ -277,11 +277,11 @@ func clusterAction(name string, change ...func(*actionv1beta1.ManagedClusterActi
 	return object(a, managed, name, requester.ACM, change...)
 }
 
-func keyOf(dialect string, obj client.Object) ref {
-	return ref{Dialect: dialect, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+func keyOf(dialect string, obj client.Object) objectKey {
+	return objectKey{Dialect: dialect, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-func refOf(obj client.Object) ref {
+func objectKeyOf(obj client.Object) objectKey {
 	switch obj.(type) {
 	case *v1alpha1.Work:
 		return keyOf(wire.DialectMCMWork, obj)
@@ -292,35 +292,35 @@ func refOf(obj client.Object) ref {
 	}
 }
 
-// look brings objects into Sync, and writes what the hub has to say of them.
-func (r *rig) look(t *testing.T, objects ...client.Object) {
+// reconcileObjects brings objects into Sync, and writes what the hub has to say of them.
+func (r *rig) reconcileObjects(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, obj := range objects {
-		r.queue.Add(refOf(obj))
+		r.queue.Add(objectKeyOf(obj))
 	}
-	r.settle(t)
+	r.drainQueues(t)
 }
 
-// settle does what is queued, until nothing is.
-func (r *rig) settle(t *testing.T) {
+// drainQueues does what is queued, until nothing is.
+func (r *rig) drainQueues(t *testing.T) {
 	t.Helper()
 	for r.queue.Len() > 0 || r.results.Len() > 0 {
 		if r.queue.Len() > 0 {
-			one(t, r.queue, func(o ref) error { return r.process(t.Context(), o) })
+			processOne(t, r.queue, func(o objectKey) error { return r.reconcileAndMark(t.Context(), o) })
 		}
 		if r.results.Len() > 0 {
-			one(t, r.results, func(o ref) error { return r.write(t.Context(), o) })
+			processOne(t, r.results, func(o objectKey) error { return r.writeReport(t.Context(), o) })
 		}
 	}
 }
 
 type queue interface {
-	Get() (ref, bool)
-	Done(ref)
-	AddRateLimited(ref)
+	Get() (objectKey, bool)
+	Done(objectKey)
+	AddRateLimited(objectKey)
 }
 
-func one(t *testing.T, q queue, do func(ref) error) {
+func processOne(t *testing.T, q queue, do func(objectKey) error) {
 	t.Helper()
 	o, _ := q.Get()
 	defer q.Done(o)
@@ -330,8 +330,8 @@ func one(t *testing.T, q queue, do func(ref) error) {
 	}
 }
 
-// view is the one that is published to a cluster.
-func (r *rig) view(t *testing.T, cluster string) resource.Ref {
+// publishedView is the one that is published to a cluster.
+func (r *rig) publishedView(t *testing.T, cluster string) resource.Ref {
 	t.Helper()
 	source := r.sync.Source(cluster, wire.KindView)
 	keys := source.Keys()
@@ -342,29 +342,29 @@ func (r *rig) view(t *testing.T, cluster string) resource.Ref {
 	return ref
 }
 
-func (r *rig) actionsOf(cluster string) []string {
+func (r *rig) publishedActions(cluster string) []string {
 	return r.sync.Source(cluster, wire.KindAction).Keys()
 }
 
-// answer is an agent's, to the one view that there is.
-func (r *rig) answer(t *testing.T, cluster string, result wire.ViewResult) {
+// answerView is an agent's, to the one view that there is.
+func (r *rig) answerView(t *testing.T, cluster string, result wire.ViewResult) {
 	t.Helper()
-	v := r.view(t, cluster)
-	r.viewResult(cluster, resource.Resource{Key: v.Key, Generation: v.Generation, Body: encoded(t, result), Account: r.charge(t, cluster, 1)})
-	r.settle(t)
+	v := r.publishedView(t, cluster)
+	r.receiveViewResult(cluster, resource.Resource{Key: v.Key, Generation: v.Generation, Body: mustEncode(t, result), Account: r.openAccount(t, cluster, 1)})
+	r.drainQueues(t)
 }
 
-// done is what an agent says of an action.
-func (r *rig) done(t *testing.T, cluster string, obj client.Object, result wire.ActionResult) {
+// answerAction is what an agent says of an action.
+func (r *rig) answerAction(t *testing.T, cluster string, obj client.Object, result wire.ActionResult) {
 	t.Helper()
-	r.actionResult(cluster, resource.Resource{
-		Key: refOf(obj).String(), UID: string(obj.GetUID()), Generation: obj.GetGeneration(), Body: encoded(t, result), Account: r.charge(t, cluster, 1),
+	r.receiveActionResult(cluster, resource.Resource{
+		Key: objectKeyOf(obj).String(), UID: string(obj.GetUID()), Generation: obj.GetGeneration(), Body: mustEncode(t, result), Account: r.openAccount(t, cluster, 1),
 	})
-	r.settle(t)
+	r.drainQueues(t)
 }
 
-// charge opens an account of a cluster that holds something.
-func (r *rig) charge(t *testing.T, cluster string, bytes int64) *quota.Account {
+// openAccount opens an account of a cluster that holds something.
+func (r *rig) openAccount(t *testing.T, cluster string, bytes int64) *quota.Account {
 	t.Helper()
 	account := r.memory.Account(cluster)
 	if err := account.Grow(bytes); err != nil {
@@ -373,7 +373,7 @@ func (r *rig) charge(t *testing.T, cluster string, bytes int64) *quota.Account {
 	return account
 }
 
-func encoded(t testing.TB, v any) []byte {
+func mustEncode(t testing.TB, v any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(v)
 	if err != nil {

@@ -54,7 +54,7 @@ func (i informers) GetInformer(_ context.Context, obj client.Object, _ ...cache.
 	default:
 		list = func() client.ObjectList { return &clusterv1.ManagedClusterList{} }
 	}
-	informer := toolscache.NewSharedIndexInformer(listed{&toolscache.ListWatch{
+	informer := toolscache.NewSharedIndexInformer(listFirst{&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 			l := list()
 			return l, i.api.List(ctx, l)
@@ -67,23 +67,23 @@ func (i informers) GetInformer(_ context.Context, obj client.Object, _ ...cache.
 	return informer, nil
 }
 
-// listed lists before it watches.
-type listed struct{ *toolscache.ListWatch }
+// listFirst lists before it watches.
+type listFirst struct{ *toolscache.ListWatch }
 
-func (listed) IsWatchListSemanticsUnSupported() bool { return true }
+func (listFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
-// rbac is a metadata client that tells when rights have changed.
-type rbac struct {
+// fakeRBAC is a metadata client that tells when rights have changed.
+type fakeRBAC struct {
 	metadata.Interface
 
 	mu      sync.Mutex
 	watches []*watch.FakeWatcher // guarded by mu
 }
 
-func (m *rbac) Resource(schema.GroupVersionResource) metadata.Getter { return rbacGetter{rbac: m} }
+func (m *fakeRBAC) Resource(schema.GroupVersionResource) metadata.Getter { return rbacGetter{rbac: m} }
 
-// changed is a new binding.
-func (m *rbac) changed() {
+// changeBinding is a new binding.
+func (m *fakeRBAC) changeBinding() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.watches[0].Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "b", ResourceVersion: "2"}})
@@ -92,7 +92,7 @@ func (m *rbac) changed() {
 type rbacGetter struct {
 	metadata.Getter
 
-	rbac *rbac
+	rbac *fakeRBAC
 }
 
 func (rbacGetter) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
@@ -116,7 +116,7 @@ func (r *rig) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	r.rbac = &rbac{}
+	r.rbac = &fakeRBAC{}
 	reviews := rbacwatch.NewRechecker(r.rbac, logr.Discard())
 	c, err := New(Config{
 		Sync: resource.NewHub(), Client: r.cfg.Client, Live: r.api, Informers: informers{api: r.api, ctx: ctx, running: &running},
@@ -140,14 +140,14 @@ func (r *rig) start(t *testing.T) {
 	t.Cleanup(r.stop)
 }
 
-// spoke is an agent that keeps what it is asked, and answers nothing.
-type spoke struct {
+// fakeAgent is an agent that keeps what it is asked, and answers nothing.
+type fakeAgent struct {
 	mu     sync.Mutex
 	have   map[string]int64
 	synced int
 }
 
-func (s *spoke) receiver() resource.Receiver {
+func (s *fakeAgent) receiver() resource.Receiver {
 	return resource.Receiver{
 		Put:    func(r resource.Resource) { s.mu.Lock(); defer s.mu.Unlock(); s.have[r.Key] = r.Generation },
 		Delete: func(key string) { s.mu.Lock(); defer s.mu.Unlock(); delete(s.have, key) },
@@ -156,15 +156,15 @@ func (s *spoke) receiver() resource.Receiver {
 }
 
 // state is how many kinds are complete, and how much is asked.
-func (s *spoke) state() (synced, have int) {
+func (s *fakeAgent) state() (synced, have int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.synced, len(s.have)
 }
 
-func (r *rig) connect(t *testing.T, cluster string) *spoke {
+func (r *rig) connect(t *testing.T, cluster string) *fakeAgent {
 	t.Helper()
-	s := &spoke{have: map[string]int64{}}
+	s := &fakeAgent{have: map[string]int64{}}
 	agent, err := resource.NewAgent(nil, []*resource.Mirror{
 		resource.NewMirror(wire.KindView, s.receiver()), resource.NewMirror(wire.KindAction, s.receiver()),
 	})
@@ -175,29 +175,29 @@ func (r *rig) connect(t *testing.T, cluster string) *spoke {
 	return s
 }
 
-// gate is an API server whose answers wait until it is open.
-type gate struct {
-	*accessFake
+// blockedAccess is an API server whose answers wait until it is open.
+type blockedAccess struct {
+	*fakeAccess
 
 	open chan struct{}
 }
 
-func (g gate) Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+func (g blockedAccess) Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
 	select {
 	case <-g.open:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return g.accessFake.Create(ctx, review, o)
+	return g.fakeAccess.Create(ctx, review, o)
 }
 
 // An agent drops what a complete source lacks: of a hub that has not looked at all of its
 // objects yet nothing may be missing.
-func TestSourcesAreCompleteWhenAllIsPublished(t *testing.T) {
+func TestSourcesAreCompletedAfterInitialObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, a := resourceWork("w", func(w *v1alpha1.Work) { w.Namespace = "team" }), actionWork("a")
 		r := newRig(t, clusterNamed(managed), w, a)
-		g := gate{accessFake: r.access, open: make(chan struct{})}
+		g := blockedAccess{fakeAccess: r.access, open: make(chan struct{})}
 		r.cfg.Access = g
 		r.start(t)
 		agent := r.connect(t, managed)
@@ -232,7 +232,7 @@ func TestSourcesAreCompleteWhenAllIsPublished(t *testing.T) {
 	})
 }
 
-func TestAHubWithoutObjectsIsComplete(t *testing.T) {
+func TestSourcesWithoutObjectsAreCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, clusterNamed(managed))
 		r.start(t)
@@ -246,22 +246,22 @@ func TestAHubWithoutObjectsIsComplete(t *testing.T) {
 	})
 }
 
-func TestAClusterIsCompleteAfterItsOwnObjects(t *testing.T) {
+func TestSourcesOfNewClusterAreCompletedAfterItsObjects(t *testing.T) {
 	w := resourceWork("w", func(w *v1alpha1.Work) { w.Spec.Cluster.Name = "c2" })
 	r := newRig(t, w)
-	r.initial = map[ref]struct{}{}
-	r.look(t, w)
-	r.clusterChanged(clusterNamed("c2"), changed)
+	r.initial = map[objectKey]struct{}{}
+	r.reconcileObjects(t, w)
+	r.handleCluster(clusterNamed("c2"), changedEvent)
 	if left := r.incomplete["c2"]; len(left) != 1 {
-		t.Errorf("complete before %v is published", refOf(w))
+		t.Errorf("complete before %v is published", objectKeyOf(w))
 	}
-	r.settle(t)
+	r.drainQueues(t)
 	if _, is := r.incomplete["c2"]; is {
 		t.Error("it is not complete after that")
 	}
 }
 
-func TestViewsEndWithTheRightsOfTheirAuthors(t *testing.T) {
+func TestViewsFollowRightsOfRequester(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := resourceWork("w")
 		r := newRig(t, clusterNamed(managed), w)
@@ -279,8 +279,8 @@ func TestViewsEndWithTheRightsOfTheirAuthors(t *testing.T) {
 		if n := r.access.count() - quiet; n != 0 {
 			t.Errorf("%d questions at rest", n)
 		}
-		r.access.bar("alice")
-		r.rbac.changed()
+		r.access.deny("alice")
+		r.rbac.changeBinding()
 		synctest.Wait()
 		if asks() != 0 {
 			t.Error("the view goes on")
@@ -289,9 +289,9 @@ func TestViewsEndWithTheRightsOfTheirAuthors(t *testing.T) {
 			t.Errorf("status %q", got)
 		}
 		// The API server's own caches are behind: the right comes back a second later.
-		r.rbac.changed()
+		r.rbac.changeBinding()
 		<-time.After(500 * time.Millisecond)
-		r.access.bar()
+		r.access.deny()
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if asks() != 1 {
@@ -301,7 +301,7 @@ func TestViewsEndWithTheRightsOfTheirAuthors(t *testing.T) {
 	})
 }
 
-func TestWhatIsWrittenToAStatusIsNotLookedAt(t *testing.T) {
+func TestStatusChangesAreNotRelevant(t *testing.T) {
 	w := resourceWork("w")
 	tests := map[string]struct {
 		reason string
@@ -320,23 +320,23 @@ func TestWhatIsWrittenToAStatusIsNotLookedAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			after := w.DeepCopy()
 			tc.change(after)
-			if got := relevant(w, after); got != tc.want {
+			if got := isRelevantChange(w, after); got != tc.want {
 				t.Errorf("%s: relevant %t", tc.reason, got)
 			}
 		})
 	}
 	theirs := clusterNamed(managed, func(c *clusterv1.ManagedCluster) { c.Annotations = nil })
-	if !relevant(clusterNamed(managed), theirs) {
+	if !isRelevantChange(clusterNamed(managed), theirs) {
 		t.Error("whether a cluster is ours is not looked at")
 	}
 }
 
-func TestAControllerStopsWhileItsCacheFills(t *testing.T) {
+func TestControllerStopsDuringCacheSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		r.cfg.Informers = informers{api: silent{r.api}, ctx: ctx, running: &running}
+		r.cfg.Informers = informers{api: silentClient{r.api}, ctx: ctx, running: &running}
 		ended := make(chan error, 1)
 		go func() { ended <- r.Start(ctx) }()
 		<-time.After(time.Second)
@@ -348,15 +348,15 @@ func TestAControllerStopsWhileItsCacheFills(t *testing.T) {
 	})
 }
 
-// silent is an API server that answers no list.
-type silent struct{ client.WithWatch }
+// silentClient is an API server that answers no list.
+type silentClient struct{ client.WithWatch }
 
-func (silent) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
+func (silentClient) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func TestBothEndsOfSyncAgree(t *testing.T) {
+func TestHubAndAgentAgreeOnSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, a := resourceWork("w"), actionWork("a")
 		r := newRig(t, clusterNamed(managed), w, a)
@@ -365,7 +365,7 @@ func TestBothEndsOfSyncAgree(t *testing.T) {
 		answer := func(to *resource.Source, body any) resource.Receiver {
 			return resource.Receiver{
 				Put: func(q resource.Resource) {
-					if err := to.Put(resource.Resource{Key: q.Key, UID: q.UID, Generation: q.Generation, Body: encoded(t, body)}); err != nil {
+					if err := to.Put(resource.Resource{Key: q.Key, UID: q.UID, Generation: q.Generation, Body: mustEncode(t, body)}); err != nil {
 						t.Error(err)
 					}
 				},

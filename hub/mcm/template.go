@@ -22,30 +22,30 @@ import (
 )
 
 const (
-	// keptTemplate is how large a template, or the values of a release, may be to be kept
+	// maxCachedTemplate is how large a template, or the values of a release, may be to be kept
 	// in the cache, in bytes of canonical JSON.
-	keptTemplate = 4 << 10
-	// surelyKept is what no encoding makes larger than that.
-	surelyKept = keptTemplate / 8
-	// stripped is in what stands for a template that is not kept, and in nothing else.
-	stripped = "spokelet.io/cached-digest"
-	// maxLarge is how many templates that are not kept are read at a time, and patience how
+	maxCachedTemplate = 4 << 10
+	// maxUncheckedTemplate is what no encoding makes larger than that.
+	maxUncheckedTemplate = maxCachedTemplate / 8
+	// placeholderKey is in what stands for a template that is not kept, and in nothing else.
+	placeholderKey = "spokelet.io/cached-digest"
+	// maxTemplateReads is how many templates that are not kept are read at a time, and patience how
 	// long one may take.
-	maxLarge = 4
-	patience = 10 * time.Second
-	// maxIdentity is how much is kept of a name in a template. None that is longer is valid.
-	maxIdentity = 1 << 10
+	maxTemplateReads = 4
+	templateTimeout = 10 * time.Second
+	// maxIdentityBytes is how much is kept of a name in a template. None that is longer is valid.
+	maxIdentityBytes = 1 << 10
 )
 
-// digestOnly stands for a template: what tells it from others, and whom it is about.
-type digestOnly struct {
+// templatePlaceholder stands for a template: what tells it from others, and whom it is about.
+type templatePlaceholder struct {
 	APIVersion string   `json:"apiVersion,omitempty"`
 	Kind       string   `json:"kind,omitempty"`
-	Metadata   identity `json:"metadata"`
+	Metadata   objectIdentity `json:"metadata"`
 	Digest     string   `json:"spokelet.io/cached-digest"`
 }
 
-type identity struct {
+type objectIdentity struct {
 	Name      string `json:"name,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 }
@@ -74,22 +74,22 @@ func TemplateSize(kube *mcmv1alpha1.KubeWorkSpec, helm *mcmv1alpha1.HelmWorkSpec
 }
 
 func stripTemplate(raw []byte) []byte {
-	lies := bytes.Contains(raw, []byte(stripped))
-	if len(raw) <= surelyKept && !lies {
+	lies := bytes.Contains(raw, []byte(placeholderKey))
+	if len(raw) <= maxUncheckedTemplate && !lies {
 		return raw
 	}
 	digest, err := Digest(raw)
 	if err != nil {
-		digest = unreadable
+		digest = invalidDigest
 	}
-	if err == nil && sizeOf(digest) <= keptTemplate && !lies {
+	if err == nil && digestSize(digest) <= maxCachedTemplate && !lies {
 		return raw
 	}
-	short := digestOnly{Digest: digest}
+	short := templatePlaceholder{Digest: digest}
 	_ = json.Unmarshal(raw, &short) // as far as it is an object
 	short.Digest = digest
 	for _, name := range []*string{&short.APIVersion, &short.Kind, &short.Metadata.Name, &short.Metadata.Namespace} {
-		*name = strings.Clone((*name)[:min(len(*name), maxIdentity+1)])
+		*name = strings.Clone((*name)[:min(len(*name), maxIdentityBytes+1)])
 	}
 	out, err := json.Marshal(short)
 	if err != nil {
@@ -99,26 +99,26 @@ func stripTemplate(raw []byte) []byte {
 }
 
 func stripValues(values []byte) []byte {
-	if len(values) <= keptTemplate && !bytes.Contains(values, []byte(stripped)) {
+	if len(values) <= maxCachedTemplate && !bytes.Contains(values, []byte(placeholderKey)) {
 		return values
 	}
 	sum := sha256.Sum256(values)
-	return fmt.Appendf(nil, "%s %s-%d", stripped, hex.EncodeToString(sum[:]), len(values))
+	return fmt.Appendf(nil, "%s %s-%d", placeholderKey, hex.EncodeToString(sum[:]), len(values))
 }
 
-// isStripped tells whether something stands for a template.
-func isStripped(template []byte) bool { return bytes.Contains(template, []byte(stripped)) }
+// isPlaceholder tells whether something stands for a template.
+func isPlaceholder(template []byte) bool { return bytes.Contains(template, []byte(placeholderKey)) }
 
 func strippedSize(template []byte) int {
-	if !isStripped(template) {
+	if !isPlaceholder(template) {
 		return 0
 	}
-	if _, values, ok := bytes.Cut(template, []byte(stripped+" ")); ok {
-		return sizeOf(string(values))
+	if _, values, ok := bytes.Cut(template, []byte(placeholderKey+" ")); ok {
+		return digestSize(string(values))
 	}
-	var short digestOnly
+	var short templatePlaceholder
 	_ = json.Unmarshal(template, &short) // is ours
-	return sizeOf(short.Digest)
+	return digestSize(short.Digest)
 }
 
 // SizeOf is how many bytes of an object in the cache are with the API server alone, its
@@ -138,31 +138,31 @@ func SizeOf(obj client.Object) int {
 	return size
 }
 
-// stripped tells whether an action is to be completed before it is sent.
-func (in *intent) stripped() bool {
-	return in.action != nil && (isStripped(in.action.Template) || in.action.Release != nil && isStripped(in.action.Release.Values))
+// hasPlaceholder tells whether an action is to be completed before it is sent.
+func (in *request) hasPlaceholder() bool {
+	return in.action != nil && (isPlaceholder(in.action.Template) || in.action.Release != nil && isPlaceholder(in.action.Release.Values))
 }
 
-// readWhole reads an intent from the API server, of an object whose template is not in the
+// readUncached reads an intent from the API server, of an object whose template is not in the
 // cache. What is read is held until release is called.
-func (c *Controller) readWhole(ctx context.Context, d *dialect, obj client.Object, in *intent) (release func(), err error) {
+func (c *Controller) readUncached(ctx context.Context, d *dialect, obj client.Object, in *request) (release func(), err error) {
 	select {
-	case c.large <- struct{}{}:
-		release = func() { <-c.large }
+	case c.templateSlots <- struct{}{}:
+		release = func() { <-c.templateSlots }
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	whole := d.blank()
+	whole := d.newObject()
 	if err := cached.Read(ctx, c.cfg.Live, obj, whole); err != nil {
 		release()
 		return nil, fmt.Errorf("get template of %s: %w", obj.GetName(), err)
 	}
-	*in = d.read(whole, c.options)
+	*in = d.parse(whole, c.options)
 	return release, nil
 }
 
-// oversized is the type of a Work whose spec is not kept: the webhook was not asked about it.
-var oversized = mcmv1alpha1.WorkType(fmt.Sprintf("of a spec of more than %d bytes beside its template", cached.MaxSpec))
+// oversizedType is the type of a Work whose spec is not kept: the webhook was not asked about it.
+var oversizedType = mcmv1alpha1.WorkType(fmt.Sprintf("of a spec of more than %d bytes beside its template", cached.MaxSpec))
 
 // stripSpec takes from an object templates, and all else that is too large to be kept.
 func stripSpec(obj client.Object) {
@@ -170,7 +170,7 @@ func stripSpec(obj client.Object) {
 	case *mcmv1alpha1.Work:
 		StripTemplates(o.Spec.KubeWork, o.Spec.HelmWork)
 		if cached.Size(&o.Spec) > cached.MaxKept {
-			o.Spec = mcmv1alpha1.WorkSpec{Cluster: o.Spec.Cluster, Type: oversized}
+			o.Spec = mcmv1alpha1.WorkSpec{Cluster: o.Spec.Cluster, Type: oversizedType}
 		}
 	case *viewv1beta1.ManagedClusterView:
 		if cached.Size(&o.Spec) > cached.MaxKept {

@@ -21,19 +21,19 @@ import (
 // bulky is a template that the cache does not keep.
 var bulky = `{"apiVersion":"v1","data":{"a":"` + strings.Repeat("x", 64<<10) + `"},"kind":"ConfigMap","metadata":{"name":"a","namespace":"ns"}}`
 
-func TestATemplateThatTheCacheDoesNotKeepIsSent(t *testing.T) {
+func TestUncachedTemplateIsReadAndPublished(t *testing.T) {
 	a := actionWork("a", func(w *v1alpha1.Work) { w.Spec.KubeWork.ObjectTemplate.Raw = []byte(bulky) })
 	h := releaseWork("h", func(w *v1alpha1.Work) { w.Spec.HelmWork.Values = []byte(strings.Repeat("a: b\n", 4<<10)) })
 	r := newRig(t, a, h)
-	r.look(t, a, h)
+	r.reconcileObjects(t, a, h)
 	sent := func(w *v1alpha1.Work) wire.Action {
 		t.Helper()
-		loaded, ok := r.load(managed, refOf(w).String())
+		loaded, ok := r.loadAction(managed, objectKeyOf(w).String())
 		var action wire.Action
 		if err := json.Unmarshal(loaded.Body, &action); !ok || err != nil {
 			t.Fatalf("sent: %t, %v", ok, err)
 		}
-		if ref, ok := r.sync.Source(managed, wire.KindAction).Ref(refOf(w).String()); !ok || ref.Generation != 1 {
+		if ref, ok := r.sync.Source(managed, wire.KindAction).Ref(objectKeyOf(w).String()); !ok || ref.Generation != 1 {
 			t.Errorf("published: %t, generation %d", ok, ref.Generation)
 		}
 		return action
@@ -44,20 +44,20 @@ func TestATemplateThatTheCacheDoesNotKeepIsSent(t *testing.T) {
 	if got := sent(h); !bytes.Equal(got.Release.Values, h.Spec.HelmWork.Values) {
 		t.Errorf("sent values %.200s", got.Release.Values)
 	}
-	if len(r.large) > 0 {
-		t.Errorf("%d templates are held", len(r.large))
+	if len(r.templateSlots) > 0 {
+		t.Errorf("%d templates are held", len(r.templateSlots))
 	}
 }
 
 // What is deleted is named by the template, which is not read for that.
-func TestADeletionNeedsNoTemplate(t *testing.T) {
+func TestDeletionNeedsNoTemplate(t *testing.T) {
 	a := actionWork("a", func(w *v1alpha1.Work) {
 		w.Spec.ActionType, w.Spec.KubeWork.ObjectTemplate.Raw = v1alpha1.DeleteActionType, []byte(bulky)
 	})
 	r := newRig(t, a)
 	r.cfg.Live = nil // would panic
-	r.look(t, a)
-	loaded, ok := r.load(managed, refOf(a).String())
+	r.reconcileObjects(t, a)
+	loaded, ok := r.loadAction(managed, objectKeyOf(a).String())
 	var action wire.Action
 	if err := json.Unmarshal(loaded.Body, &action); !ok || err != nil {
 		t.Fatalf("sent: %t, %v", ok, err)
@@ -67,7 +67,7 @@ func TestADeletionNeedsNoTemplate(t *testing.T) {
 	}
 }
 
-func TestWhatStandsForATemplateIsNobodysToWrite(t *testing.T) {
+func TestTemplatePlaceholderCannotBeForged(t *testing.T) {
 	a, lie := actionWork("a"), actionWork("a")
 	a.Spec.KubeWork.ObjectTemplate.Raw = []byte(bulky)
 	StripTemplates(a.Spec.KubeWork, nil)
@@ -84,7 +84,7 @@ func TestWhatStandsForATemplateIsNobodysToWrite(t *testing.T) {
 	}
 }
 
-func TestASmallTemplateIsKept(t *testing.T) {
+func TestSmallTemplateIsCached(t *testing.T) {
 	a, h := actionWork("a"), releaseWork("h")
 	StripTemplates(a.Spec.KubeWork, nil)
 	StripTemplates(nil, h.Spec.HelmWork)
@@ -96,33 +96,33 @@ func TestASmallTemplateIsKept(t *testing.T) {
 func TestOversizedSpecIsReported(t *testing.T) {
 	w := resourceWork("w", func(w *v1alpha1.Work) { w.Spec.Scope.FieldSelector = strings.Repeat("x", cached.MaxKept) })
 	r := newRig(t, w)
-	r.look(t, w)
+	r.reconcileObjects(t, w)
 	if got := stored(t, r, w).Status; got.Type != v1alpha1.WorkFailed || !strings.Contains(got.Reason, "of a spec of more than 8192 bytes beside its template") {
 		t.Errorf("%s, %s", got.Type, got.Reason)
 	}
 }
 
-// away is an API server that answers nothing.
-type away struct{ client.Reader }
+// failingReader is an API server that answers nothing.
+type failingReader struct{ client.Reader }
 
-func (away) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+func (failingReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return errors.New("boom")
 }
 
-func TestAnActionWhoseTemplateCannotBeReadIsSentLater(t *testing.T) {
+func TestActionWithUnreadableTemplateIsRetried(t *testing.T) {
 	a := actionWork("a", func(w *v1alpha1.Work) { w.Spec.KubeWork.ObjectTemplate.Raw = []byte(bulky) })
 	r := newRig(t, a)
-	r.look(t, a)
-	r.cfg.Live = away{}
-	if loaded, ok := r.load(managed, refOf(a).String()); ok {
+	r.reconcileObjects(t, a)
+	r.cfg.Live = failingReader{}
+	if loaded, ok := r.loadAction(managed, objectKeyOf(a).String()); ok {
 		t.Fatalf("sent %.200s", loaded.Body)
 	}
 	r.cfg.Live = r.api
-	r.look(t, a)
+	r.reconcileObjects(t, a)
 	if len(r.unsent) > 0 {
 		t.Error("it is not published anew, and is never sent")
 	}
-	if _, ok := r.load(managed, refOf(a).String()); !ok {
+	if _, ok := r.loadAction(managed, objectKeyOf(a).String()); !ok {
 		t.Error("it is not sent when the API server is back")
 	}
 }

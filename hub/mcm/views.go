@@ -15,19 +15,19 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// ask is what one object asks.
-type ask struct {
+// viewRequest is what one object asks.
+type viewRequest struct {
 	cluster, key string
 	uid          types.UID
 	generation   int64
 }
 
-// shared is a view that objects ask for.
-type shared struct {
+// publishedView is a view that objects ask for.
+type publishedView struct {
 	body []byte
 	// generation is that in Sync: a larger one has the agent answer again.
 	generation int64
-	by         map[ref]struct{}
+	requestedBy         map[objectKey]struct{}
 }
 
 // encodeView makes the key and the body of a view in Sync.
@@ -41,55 +41,55 @@ func encodeView(v wire.View) (key string, body []byte, err error) {
 	return key, body, nil
 }
 
-// views are those of all clusters.
-type views struct {
+// viewIndex are those of all clusters.
+type viewIndex struct {
 	source func(cluster string) *resource.Source
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	asks      map[ref]ask
-	byCluster map[string]map[string]*shared // by cluster and key
-	last      int64
+	requests      map[objectKey]viewRequest
+	byCluster map[string]map[string]*publishedView // by cluster and key
+	lastGeneration      int64
 }
 
-// newViews begins with a generation that no hub before this one has used.
-func newViews(source func(cluster string) *resource.Source) *views {
-	return &views{source: source, asks: map[ref]ask{}, byCluster: map[string]map[string]*shared{}, last: time.Now().UnixNano()}
+// newViewIndex begins with a generation that no hub before this one has used.
+func newViewIndex(source func(cluster string) *resource.Source) *viewIndex {
+	return &viewIndex{source: source, requests: map[objectKey]viewRequest{}, byCluster: map[string]map[string]*publishedView{}, lastGeneration: time.Now().UnixNano()}
 }
 
 // set has an object ask for a view, in place of what it asked for.
-func (v *views) set(r ref, uid types.UID, generation int64, cluster string, view wire.View) error {
+func (v *viewIndex) set(r objectKey, uid types.UID, generation int64, cluster string, view wire.View) error {
 	key, body, err := encodeView(view)
 	if err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now := ask{cluster: cluster, key: key, uid: uid, generation: generation}
-	if v.asks[r] == now {
+	now := viewRequest{cluster: cluster, key: key, uid: uid, generation: generation}
+	if v.requests[r] == now {
 		return nil
 	}
-	if old, ok := v.asks[r]; ok && (old.cluster != cluster || old.key != key) {
-		v.leave(r, old)
+	if old, ok := v.requests[r]; ok && (old.cluster != cluster || old.key != key) {
+		v.unset(r, old)
 	}
 	of := v.byCluster[cluster]
 	if of == nil {
-		of = map[string]*shared{}
+		of = map[string]*publishedView{}
 		v.byCluster[cluster] = of
 	}
 	s := of[key]
 	if s == nil {
-		s = &shared{body: body, by: map[ref]struct{}{}}
+		s = &publishedView{body: body, requestedBy: map[objectKey]struct{}{}}
 		of[key] = s
 	}
-	s.by[r], v.asks[r] = struct{}{}, now
+	s.requestedBy[r], v.requests[r] = struct{}{}, now
 	return v.publish(cluster, key, s)
 }
 
 // publish asks the agent to answer, again where it has; v.mu is held.
-func (v *views) publish(cluster, key string, s *shared) error {
-	v.last++
-	s.generation = v.last
+func (v *viewIndex) publish(cluster, key string, s *publishedView) error {
+	v.lastGeneration++
+	s.generation = v.lastGeneration
 	err := v.source(cluster).Put(resource.Resource{Key: key, Generation: s.generation, Body: s.body})
 	if err != nil {
 		return fmt.Errorf("publish view: %w", err)
@@ -98,31 +98,31 @@ func (v *views) publish(cluster, key string, s *shared) error {
 }
 
 // renew has the view of an object answered again.
-func (v *views) renew(r ref) error {
+func (v *viewIndex) renew(r objectKey) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	a, ok := v.asks[r]
+	a, ok := v.requests[r]
 	if !ok {
 		return nil
 	}
 	return v.publish(a.cluster, a.key, v.byCluster[a.cluster][a.key])
 }
 
-// remove ends what an object asks for.
-func (v *views) remove(r ref) {
+// forget ends what an object asks for.
+func (v *viewIndex) forget(r objectKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if a, ok := v.asks[r]; ok {
-		v.leave(r, a)
+	if a, ok := v.requests[r]; ok {
+		v.unset(r, a)
 	}
 }
 
-// leave drops one who asks, and with the last the view; v.mu is held.
-func (v *views) leave(r ref, a ask) {
-	delete(v.asks, r)
+// unset drops one who asks, and with the last the view; v.mu is held.
+func (v *viewIndex) unset(r objectKey, a viewRequest) {
+	delete(v.requests, r)
 	s := v.byCluster[a.cluster][a.key]
-	delete(s.by, r)
-	if len(s.by) > 0 {
+	delete(s.requestedBy, r)
+	if len(s.requestedBy) > 0 {
 		return
 	}
 	delete(v.byCluster[a.cluster], a.key)
@@ -132,31 +132,31 @@ func (v *views) leave(r ref, a ask) {
 	v.source(a.cluster).Delete(a.key)
 }
 
-// by are the objects that ask for a view, and what they ask.
-func (v *views) by(cluster, key string) map[ref]ask {
+// requestsFor are the objects that ask for a view, and what they ask.
+func (v *viewIndex) requestsFor(cluster, key string) map[objectKey]viewRequest {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.byCluster[cluster][key]
 	if s == nil {
 		return nil
 	}
-	out := make(map[ref]ask, len(s.by))
-	for r := range s.by {
-		out[r] = v.asks[r]
+	out := make(map[objectKey]viewRequest, len(s.requestedBy))
+	for r := range s.requestedBy {
+		out[r] = v.requests[r]
 	}
 	return out
 }
 
-// asked is what an object asks for now.
-func (v *views) asked(r ref) (ask, bool) {
+// get is what an object asks for now.
+func (v *viewIndex) get(r objectKey) (viewRequest, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	a, ok := v.asks[r]
+	a, ok := v.requests[r]
 	return a, ok
 }
 
 // republish puts all views of a cluster into its source, which may be a new one.
-func (v *views) republish(cluster string) {
+func (v *viewIndex) republish(cluster string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for key, s := range v.byCluster[cluster] {

@@ -15,7 +15,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestAnAgentIsBelievedAboutItsOwnViewsAlone(t *testing.T) {
+func TestViewResultOfForeignClusterIsRejected(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		cluster string
@@ -35,14 +35,14 @@ func TestAnAgentIsBelievedAboutItsOwnViewsAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := resourceWork("w")
 			r := newRig(t, w)
-			r.clusterChanged(clusterNamed("c2"), changed)
-			r.look(t, w)
-			key := r.view(t, managed).Key
+			r.handleCluster(clusterNamed("c2"), changedEvent)
+			r.reconcileObjects(t, w)
+			key := r.publishedView(t, managed).Key
 			if tc.key != nil {
 				key = tc.key(key)
 			}
-			r.viewResult(tc.cluster, resource.Resource{Key: key, Generation: 1, Body: []byte(tc.body), Account: r.charge(t, tc.cluster, 1)})
-			r.settle(t)
+			r.receiveViewResult(tc.cluster, resource.Resource{Key: key, Generation: 1, Body: []byte(tc.body), Account: r.openAccount(t, tc.cluster, 1)})
+			r.drainQueues(t)
 			if got := stored(t, r, w).Status.Type != ""; got != tc.written {
 				t.Errorf("%s: written %t", tc.reason, got)
 			}
@@ -53,7 +53,7 @@ func TestAnAgentIsBelievedAboutItsOwnViewsAlone(t *testing.T) {
 	}
 }
 
-func TestAnAgentIsBelievedAboutItsOwnActionsAlone(t *testing.T) {
+func TestActionResultOfForeignClusterIsRejected(t *testing.T) {
 	tests := map[string]struct {
 		reason, cluster, key, uid, body string
 		generation                      int64
@@ -73,12 +73,12 @@ func TestAnAgentIsBelievedAboutItsOwnActionsAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, w := actionWork("a"), resourceWork("w")
 			r := newRig(t, a, w)
-			r.clusterChanged(clusterNamed("c2"), changed)
-			r.look(t, a, w)
-			r.actionResult(tc.cluster, resource.Resource{
-				Key: tc.key, UID: tc.uid, Generation: tc.generation, Body: []byte(tc.body), Account: r.charge(t, tc.cluster, 1),
+			r.handleCluster(clusterNamed("c2"), changedEvent)
+			r.reconcileObjects(t, a, w)
+			r.receiveActionResult(tc.cluster, resource.Resource{
+				Key: tc.key, UID: tc.uid, Generation: tc.generation, Body: []byte(tc.body), Account: r.openAccount(t, tc.cluster, 1),
 			})
-			r.settle(t)
+			r.drainQueues(t)
 			if got := stored(t, r, a).Status.Type != ""; got != tc.written || stored(t, r, w).Status.Type != "" {
 				t.Errorf("%s: written %t", tc.reason, got)
 			}
@@ -91,28 +91,28 @@ func TestAnAgentIsBelievedAboutItsOwnActionsAlone(t *testing.T) {
 
 // A work leaves a cluster, whose agent guesses the next generation: between the new spec
 // and our look at it the action is still published there.
-func TestAClusterThatAWorkHasLeftIsNotBelieved(t *testing.T) {
+func TestResultOfFormerClusterIsRejected(t *testing.T) {
 	a := actionWork("a")
 	r := newRig(t, a)
-	r.look(t, a)
+	r.reconcileObjects(t, a)
 	next := edit(t, r, a, func(w *v1alpha1.Work) { w.Spec.Cluster.Name = "c2" })
-	r.report(refOf(a), report{uid: next.UID, cluster: managed, outcome: outcome{generation: next.Generation, action: &wire.ActionResult{}}})
-	one(t, r.results, func(o ref) error { return r.write(t.Context(), o) })
+	r.enqueueReport(objectKeyOf(a), report{uid: next.UID, cluster: managed, outcome: outcome{generation: next.Generation, action: &wire.ActionResult{}}})
+	processOne(t, r.results, func(o objectKey) error { return r.writeReport(t.Context(), o) })
 	if got := stored(t, r, a).Status; got.Type != "" {
 		t.Errorf("written %+v", got)
 	}
 }
 
-func TestMistakesOfAnAgentAreLoggedNowAndThen(t *testing.T) {
+func TestInvalidResultsAreLoggedAtLimitedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := 0
 		w := resourceWork("w")
 		r := newRig(t, w)
 		r.cfg.Logger = funcr.New(func(_, _ string) { lines++ }, funcr.Options{})
-		r.look(t, w)
+		r.reconcileObjects(t, w)
 		for range 1000 {
-			r.viewResult(managed, resource.Resource{Key: r.view(t, managed).Key, Body: []byte(`{`)})
-			r.actionResult(managed, resource.Resource{Key: "a", Body: []byte(`{`)})
+			r.receiveViewResult(managed, resource.Resource{Key: r.publishedView(t, managed).Key, Body: []byte(`{`)})
+			r.receiveActionResult(managed, resource.Resource{Key: "a", Body: []byte(`{`)})
 		}
 		if lines == 0 || lines > 20 {
 			t.Errorf("%d lines of 2000 mistakes", lines)

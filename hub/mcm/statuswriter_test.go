@@ -28,11 +28,11 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-func TestAllThatShareAViewAreAnswered(t *testing.T) {
+func TestViewResultIsWrittenToAllRequests(t *testing.T) {
 	a, b := resourceWork("a"), resourceWork("b", func(w *v1alpha1.Work) { w.Namespace = "team"; w.Spec.Scope.Mode = "Periodic" })
 	r := newRig(t, a, b)
-	r.look(t, a, b)
-	r.answer(t, managed, podsResult)
+	r.reconcileObjects(t, a, b)
+	r.answerView(t, managed, podsResult)
 	for obj, want := range map[*v1alpha1.Work]v1alpha1.WorkStatusType{a: v1alpha1.WorkCompleted, b: v1alpha1.WorkProcessing} {
 		got := stored(t, r, obj).Status
 		if got.Type != want || got.Result == nil || got.ObservedGeneration != 1 {
@@ -44,24 +44,24 @@ func TestAllThatShareAViewAreAnswered(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenThatChangesNothing(t *testing.T) {
+func TestUnchangedResultIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, v := resourceWork("w"), clusterView("v")
 		r := newRig(t, w, v)
-		r.look(t, w)
-		r.answer(t, managed, podsResult)
+		r.reconcileObjects(t, w)
+		r.answerView(t, managed, podsResult)
 		first := stored(t, r, w.DeepCopy())
 		for _, again := range []string{`{"items":[{"kind":"Pod"}],"kind":"List"}`, ` {"kind":"List", "items":[{"kind":"Pod"}]}`} {
 			<-time.After(time.Minute)
-			r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(again)})
+			r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(again)})
 			r.restart(t)
-			r.look(t, w)
-			r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(again)})
+			r.reconcileObjects(t, w)
+			r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(again)})
 		}
 		if got := stored(t, r, w); got.ResourceVersion != first.ResourceVersion || len(r.patches) != 1 {
 			t.Errorf("version %s after %s, writes %v", got.ResourceVersion, first.ResourceVersion, r.patches)
 		}
-		r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(`{"kind":"List","items":[]}`)})
+		r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(`{"kind":"List","items":[]}`)})
 		got := stored(t, r, w)
 		if diff := cmp.Diff(`{"items":[],"kind":"List"}`, string(got.Status.Result.Raw)); diff != "" {
 			t.Errorf("result (-want +got):\n%s", diff)
@@ -73,25 +73,25 @@ func TestNothingIsWrittenThatChangesNothing(t *testing.T) {
 }
 
 // A merge would leave members of the former result.
-func TestAResultTakesThePlaceOfTheFormerOne(t *testing.T) {
+func TestResultReplacesFormerResult(t *testing.T) {
 	w := resourceWork("w")
 	r := newRig(t, w)
-	r.look(t, w)
-	r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(`{"a":{"b":1},"c":null}`)})
-	r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(`{"a":{"d":1}}`)})
+	r.reconcileObjects(t, w)
+	r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(`{"a":{"b":1},"c":null}`)})
+	r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(`{"a":{"d":1}}`)})
 	if got := string(stored(t, r, w).Status.Result.Raw); got != `{"a":{"d":1}}` {
 		t.Errorf("result %s", got)
 	}
-	r.answer(t, managed, wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, metav1.StatusReasonForbidden, "no")})
+	r.answerView(t, managed, wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, metav1.StatusReasonForbidden, "no")})
 	if got := stored(t, r, w).Status; got.Type != v1alpha1.WorkFailed || got.Result != nil {
 		t.Errorf("after a refusal %+v", got)
 	}
 }
 
-func TestAManagedClusterViewKeepsItsResultWhenItFails(t *testing.T) {
+func TestFailedManagedClusterViewKeepsResult(t *testing.T) {
 	v := clusterView("v")
 	r := newRig(t, v)
-	r.look(t, v)
+	r.reconcileObjects(t, v)
 	condition := func() metav1.Condition {
 		c := meta.FindStatusCondition(stored(t, r, v).Status.Conditions, viewv1beta1.ConditionViewProcessing)
 		if c == nil {
@@ -99,32 +99,32 @@ func TestAManagedClusterViewKeepsItsResultWhenItFails(t *testing.T) {
 		}
 		return *c
 	}
-	r.answer(t, managed, wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, "", "not found")})
+	r.answerView(t, managed, wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, "", "not found")})
 	if c := condition(); c.Status != metav1.ConditionFalse || c.Reason != viewv1beta1.ReasonGetResourceFailed || c.ObservedGeneration != 1 {
 		t.Errorf("at first: %+v", c)
 	}
-	r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(pod)})
+	r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(pod)})
 	if c := condition(); c.Status != metav1.ConditionTrue || c.Reason != viewv1beta1.ReasonGetResource {
 		t.Errorf("then: %+v", c)
 	}
-	r.answer(t, managed, wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, "", "not found")})
+	r.answerView(t, managed, wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, "", "not found")})
 	if c := condition(); c.Status != metav1.ConditionFalse || string(stored(t, r, v).Status.Result.Raw) != pod {
 		t.Errorf("at last: %+v, result %s", c, v.Status.Result.Raw)
 	}
 	r.restart(t)
-	r.look(t, v)
+	r.reconcileObjects(t, v)
 	writes := len(r.patches)
-	r.answer(t, managed, wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, "", "not found")})
+	r.answerView(t, managed, wire.ViewResult{Refusal: wire.Refuse(wire.CauseRequest, "", "not found")})
 	if len(r.patches) != writes {
 		t.Errorf("after a restart it is written again: %v", r.patches[writes:])
 	}
-	r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(pod)})
+	r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(pod)})
 	if c := condition(); c.Status != metav1.ConditionTrue || string(stored(t, r, v).Status.Result.Raw) != pod {
 		t.Errorf("the same object again: %+v, result %s", c, v.Status.Result.Raw)
 	}
 }
 
-func TestAManagedClusterActionGoesAMinuteAfterItIsDone(t *testing.T) {
+func TestManagedClusterActionIsDeletedAfterMinute(t *testing.T) {
 	for name, result := range map[string]wire.ActionResult{
 		"done":     {},
 		"not done": {Refusal: wire.Refuse(wire.CauseRequest, "", "it exists")},
@@ -134,33 +134,33 @@ func TestAManagedClusterActionGoesAMinuteAfterItIsDone(t *testing.T) {
 				a := clusterAction("a")
 				r := newRig(t, a)
 				there := func() bool { return r.api.Get(t.Context(), client.ObjectKeyFromObject(a), a) == nil }
-				r.look(t, a)
+				r.reconcileObjects(t, a)
 				<-time.After(time.Hour)
-				r.settle(t)
+				r.drainQueues(t)
 				if !there() {
 					t.Fatal("it went before it was done")
 				}
-				r.done(t, managed, a, result)
+				r.answerAction(t, managed, a, result)
 				<-time.After(58 * time.Second)
 				synctest.Wait()
-				r.settle(t)
+				r.drainQueues(t)
 				if !there() {
 					t.Fatal("it went after 58 s")
 				}
 				if name == "done" { // whoever does it again wants to read the result
 					a = edit(t, r, a, func(a *actionv1beta1.ManagedClusterAction) { a.Spec.ActionType = "Update" })
-					r.look(t, a)
-					r.done(t, managed, a, result)
+					r.reconcileObjects(t, a)
+					r.answerAction(t, managed, a, result)
 					<-time.After(58 * time.Second)
 					synctest.Wait()
-					r.settle(t)
+					r.drainQueues(t)
 					if !there() {
 						t.Fatal("one that was done again went after 58 s")
 					}
 				}
 				<-time.After(4 * time.Second)
 				synctest.Wait()
-				r.settle(t)
+				r.drainQueues(t)
 				if there() {
 					t.Error("it is there after 62 s")
 				}
@@ -171,20 +171,20 @@ func TestAManagedClusterActionGoesAMinuteAfterItIsDone(t *testing.T) {
 	}
 }
 
-func TestAManagedClusterActionThatCannotBeSentGoes(t *testing.T) {
+func TestInvalidManagedClusterActionIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := clusterAction("a", func(a *actionv1beta1.ManagedClusterAction) { a.Spec.ActionType = "Patch" })
 		r := newRig(t, a)
-		r.look(t, a)
+		r.reconcileObjects(t, a)
 		c := meta.FindStatusCondition(stored(t, r, a).Status.Conditions, actionv1beta1.ConditionActionCompleted)
 		if c == nil || c.Reason != actionv1beta1.ReasonActionTypeInvalid || len(r.patches) != 1 {
 			t.Fatalf("condition %+v, writes %v", c, r.patches)
 		}
 		r.restart(t)
-		r.look(t, a)
+		r.reconcileObjects(t, a)
 		<-time.After(62 * time.Second)
 		synctest.Wait()
-		r.settle(t)
+		r.drainQueues(t)
 		if err := r.api.Get(t.Context(), client.ObjectKeyFromObject(a), a); !apierrors.IsNotFound(err) {
 			t.Errorf("after 62 s: %v", err)
 		}
@@ -193,13 +193,13 @@ func TestAManagedClusterActionThatCannotBeSentGoes(t *testing.T) {
 	})
 }
 
-func TestWarningsOfAnActionAreEvents(t *testing.T) {
+func TestActionWarningsAreRecordedAsEvents(t *testing.T) {
 	a := actionWork("a")
 	r := newRig(t, a)
-	r.look(t, a)
+	r.reconcileObjects(t, a)
 	result := wire.ActionResult{Warnings: []string{"extensions/v1beta1 is served no more", "100%s"}}
-	r.done(t, managed, a, result)
-	r.done(t, managed, a, result)
+	r.answerAction(t, managed, a, result)
+	r.answerAction(t, managed, a, result)
 	var got []string
 	for len(r.events.Events) > 0 {
 		got = append(got, <-r.events.Events)
@@ -209,31 +209,31 @@ func TestWarningsOfAnActionAreEvents(t *testing.T) {
 	}
 }
 
-func TestALargeResultThatHasToWaitIsAskedForAgain(t *testing.T) {
+func TestLargePendingResultIsRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := resourceWork("w")
 		r := newRig(t, w)
 		r.cfg.Writes = quota.NewWrites(quota.Rate{PerSecond: 100, Burst: 10}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
-		r.look(t, w)
+		r.reconcileObjects(t, w)
 		large := func(b string) wire.ViewResult {
-			return wire.ViewResult{Result: json.RawMessage(`{"a":"` + strings.Repeat(b, small) + `"}`)}
+			return wire.ViewResult{Result: json.RawMessage(`{"a":"` + strings.Repeat(b, maxPendingResult) + `"}`)}
 		}
-		r.answer(t, managed, large("b"))
-		asked := r.view(t, managed)
-		r.answer(t, managed, large("c"))
+		r.answerView(t, managed, large("b"))
+		asked := r.publishedView(t, managed)
+		r.answerView(t, managed, large("c"))
 		if held := r.memory.Held(); held != 0 {
 			t.Errorf("%d bytes are held while it waits", held)
 		}
-		if now := r.view(t, managed); now != asked {
+		if now := r.publishedView(t, managed); now != asked {
 			t.Error("it is asked for again at once")
 		}
 		<-time.After(5 * time.Minute)
 		synctest.Wait()
-		r.settle(t)
-		if now := r.view(t, managed); now.Generation <= asked.Generation {
+		r.drainQueues(t)
+		if now := r.publishedView(t, managed); now.Generation <= asked.Generation {
 			t.Fatal("it is not asked for again")
 		}
-		r.answer(t, managed, large("d"))
+		r.answerView(t, managed, large("d"))
 		if got := string(stored(t, r, w).Status.Result.Raw); !strings.HasPrefix(got, `{"a":"d`) {
 			t.Errorf("result %.10s", got)
 		}
@@ -241,14 +241,14 @@ func TestALargeResultThatHasToWaitIsAskedForAgain(t *testing.T) {
 	})
 }
 
-func TestASmallResultWaitsAndTheLatestIsWritten(t *testing.T) {
+func TestLatestSmallPendingResultIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, own := resourceWork("w"), actionWork("own", func(w *v1alpha1.Work) { w.Spec.ActionType = "odd" })
 		r := newRig(t, w, own)
 		r.cfg.Writes = quota.NewWrites(quota.Rate{PerSecond: 100, Burst: 10}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
-		r.look(t, w)
+		r.reconcileObjects(t, w)
 		for i := range 10 {
-			r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(fmt.Sprintf(`{"a":%d}`, i))})
+			r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(fmt.Sprintf(`{"a":%d}`, i))})
 		}
 		if len(r.patches) != 1 {
 			t.Errorf("written %d times", len(r.patches))
@@ -256,13 +256,13 @@ func TestASmallResultWaitsAndTheLatestIsWritten(t *testing.T) {
 		if held := r.memory.Held(); held != 1 {
 			t.Errorf("%d bytes are held, want those of the latest", held)
 		}
-		r.look(t, own) // what the hub itself has to say does not wait for the cluster's budget
+		r.reconcileObjects(t, own) // what the hub itself has to say does not wait for the cluster's budget
 		if got := stored(t, r, own).Status.Type; got != v1alpha1.WorkFailed {
 			t.Errorf("the hub's own word is not written: %s", got)
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		r.settle(t)
+		r.drainQueues(t)
 		if got := string(stored(t, r, w).Status.Result.Raw); got != `{"a":9}` || r.memory.Held() != 0 {
 			t.Errorf("result %s, %d bytes are held", got, r.memory.Held())
 		}
@@ -270,20 +270,20 @@ func TestASmallResultWaitsAndTheLatestIsWritten(t *testing.T) {
 	})
 }
 
-func TestAViewThatChangesWithoutEndIsPaced(t *testing.T) {
+func TestFrequentViewResultsAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := resourceWork("w")
 		r := newRig(t, w)
-		r.look(t, w)
+		r.reconcileObjects(t, w)
 		for i := range 1000 {
-			r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(fmt.Sprintf(`{"a":%d}`, i))})
+			r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(fmt.Sprintf(`{"a":%d}`, i))})
 		}
 		if n := len(r.patches); n > 100 {
 			t.Errorf("%d writes at once", n)
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		r.settle(t)
+		r.drainQueues(t)
 		if got := string(stored(t, r, w).Status.Result.Raw); got != `{"a":999}` {
 			t.Errorf("result %s", got)
 		}
@@ -292,45 +292,45 @@ func TestAViewThatChangesWithoutEndIsPaced(t *testing.T) {
 }
 
 // The answer comes, and the session ends before it is written.
-func TestAnAnswerIsNotLostWithTheSession(t *testing.T) {
+func TestPendingResultSurvivesDisconnect(t *testing.T) {
 	w := resourceWork("w")
 	r := newRig(t, w)
-	r.look(t, w)
-	v := r.view(t, managed)
-	r.viewResult(managed, resource.Resource{Key: v.Key, Generation: v.Generation, Body: encoded(t, podsResult), Account: r.charge(t, managed, 1)})
+	r.reconcileObjects(t, w)
+	v := r.publishedView(t, managed)
+	r.receiveViewResult(managed, resource.Resource{Key: v.Key, Generation: v.Generation, Body: mustEncode(t, podsResult), Account: r.openAccount(t, managed, 1)})
 	r.sessions.set(managed, false)
-	r.queue.Add(refOf(w))
-	one(t, r.queue, func(o ref) error { return r.process(t.Context(), o) })
-	r.settle(t)
+	r.queue.Add(objectKeyOf(w))
+	processOne(t, r.queue, func(o objectKey) error { return r.reconcileAndMark(t.Context(), o) })
+	r.drainQueues(t)
 	if got := stored(t, r, w).Status; got.Type != v1alpha1.WorkCompleted {
 		t.Errorf("%+v", got)
 	}
 	// And the other way round: the look began before the answer was written.
-	r.report(refOf(w), report{uid: w.UID, cluster: managed, own: true, outcome: outcome{waiting: "away"}})
-	r.settle(t)
+	r.enqueueReport(objectKeyOf(w), report{uid: w.UID, cluster: managed, fromHub: true, outcome: outcome{waiting: "away"}})
+	r.drainQueues(t)
 	if got := stored(t, r, w).Status; got.Type != v1alpha1.WorkCompleted || r.memory.Held() != 0 {
 		t.Errorf("%+v, %d bytes are held", got, r.memory.Held())
 	}
 }
 
-func TestWhatFailsIsWrittenAgain(t *testing.T) {
+func TestFailedWriteIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, a := resourceWork("w"), actionWork("a")
 		r := newRig(t, w, a)
-		r.look(t, w, a)
+		r.reconcileObjects(t, w, a)
 		r.refused = func() error { return errors.New("boom") }
-		large := json.RawMessage(`{"a":"` + strings.Repeat("b", small) + `"}`)
-		r.answer(t, managed, wire.ViewResult{Result: large})
-		r.done(t, managed, a, wire.ActionResult{Result: large})
+		large := json.RawMessage(`{"a":"` + strings.Repeat("b", maxPendingResult) + `"}`)
+		r.answerView(t, managed, wire.ViewResult{Result: large})
+		r.answerAction(t, managed, a, wire.ActionResult{Result: large})
 		if held := r.memory.Held(); held != 1 {
 			t.Errorf("%d bytes are held, want the action's alone: the view's can be asked for again", held)
 		}
-		asked := r.view(t, managed)
+		asked := r.publishedView(t, managed)
 		r.refused = nil
 		<-time.After(time.Minute)
 		synctest.Wait()
-		r.settle(t)
-		if now := r.view(t, managed); now.Generation <= asked.Generation {
+		r.drainQueues(t)
+		if now := r.publishedView(t, managed); now.Generation <= asked.Generation {
 			t.Error("the view is not asked for again")
 		}
 		if got := stored(t, r, a).Status; got.Type != v1alpha1.WorkCompleted || got.Result == nil || r.memory.Held() != 0 {
@@ -342,7 +342,7 @@ func TestWhatFailsIsWrittenAgain(t *testing.T) {
 }
 
 // Some results no API server takes. That is said once, and does not go on for ever.
-func TestAResultThatCannotBeStoredIsLeftOut(t *testing.T) {
+func TestRefusedResultIsOmitted(t *testing.T) {
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Work"}, "w", nil)
 	for name, refusal := range map[string]error{
 		"refused as invalid":   invalid,
@@ -353,7 +353,7 @@ func TestAResultThatCannotBeStoredIsLeftOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, a := resourceWork("w"), actionWork("a")
 			r := newRig(t, w, a)
-			r.look(t, w, a)
+			r.reconcileObjects(t, w, a)
 			result := json.RawMessage(configMap)
 			if refusal == nil {
 				result = json.RawMessage(`{"a":1e999}`)
@@ -364,58 +364,58 @@ func TestAResultThatCannotBeStoredIsLeftOut(t *testing.T) {
 				}
 			}
 			refuse()
-			r.answer(t, managed, wire.ViewResult{Result: result})
+			r.answerView(t, managed, wire.ViewResult{Result: result})
 			refuse()
-			r.done(t, managed, a, wire.ActionResult{Result: result})
+			r.answerAction(t, managed, a, wire.ActionResult{Result: result})
 			if got := stored(t, r, w).Status; got.Type != v1alpha1.WorkFailed || got.Reason != "the hub cannot store the result" {
 				t.Errorf("view: %+v", got)
 			}
 			if got := stored(t, r, a).Status; got.Type != v1alpha1.WorkCompleted || got.ObservedGeneration != 1 || got.Result != nil || got.Reason == "" {
 				t.Errorf("action: %+v", got)
 			}
-			if len(r.actionsOf(managed)) != 0 || r.memory.Held() != 0 {
-				t.Errorf("published %v, %d bytes are held", r.actionsOf(managed), r.memory.Held())
+			if len(r.publishedActions(managed)) != 0 || r.memory.Held() != 0 {
+				t.Errorf("published %v, %d bytes are held", r.publishedActions(managed), r.memory.Held())
 			}
 		})
 	}
 }
 
-func TestAnActionWhoseResultDoesNotFitBesideItsTemplateLeavesItOut(t *testing.T) {
+func TestActionResultTooLargeBesideTemplateIsOmitted(t *testing.T) {
 	a := actionWork("a")
 	large := `{"a":"` + strings.Repeat("b", statuswriter.MaxStored/2) + `"}`
 	a.Spec.KubeWork.ObjectTemplate.Raw = []byte(large)
 	r := newRig(t, a)
 	r.options.maxBytes = statuswriter.MaxStored
-	r.look(t, a)
-	r.done(t, managed, a, wire.ActionResult{Result: json.RawMessage(large)})
+	r.reconcileObjects(t, a)
+	r.answerAction(t, managed, a, wire.ActionResult{Result: json.RawMessage(large)})
 	if got := stored(t, r, a).Status; got.Type != v1alpha1.WorkCompleted || got.Result != nil || !strings.Contains(got.Reason, "left out") {
 		t.Errorf("%s, %s, result %t", got.Type, got.Reason, got.Result != nil)
 	}
 }
 
-func TestAReportOnWhatIsGoneIsDropped(t *testing.T) {
+func TestReportOnDeletedObjectIsDropped(t *testing.T) {
 	w := resourceWork("w")
 	r := newRig(t, w)
-	r.look(t, w)
-	v := r.view(t, managed)
-	r.viewResult(managed, resource.Resource{Key: v.Key, Body: encoded(t, podsResult), Account: r.charge(t, managed, 1)})
+	r.reconcileObjects(t, w)
+	v := r.publishedView(t, managed)
+	r.receiveViewResult(managed, resource.Resource{Key: v.Key, Body: mustEncode(t, podsResult), Account: r.openAccount(t, managed, 1)})
 	if err := r.api.Delete(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	r.settle(t)
+	r.drainQueues(t)
 	if r.memory.Held() != 0 || len(r.pending) != 0 {
 		t.Errorf("%d bytes are held, %d reports", r.memory.Held(), len(r.pending))
 	}
 }
 
-func TestAnAnswerToAnEarlierQuestionIsDropped(t *testing.T) {
+func TestResultOfFormerRequestIsDropped(t *testing.T) {
 	w := resourceWork("w")
 	r := newRig(t, w)
-	r.look(t, w)
-	v := r.view(t, managed)
-	r.viewResult(managed, resource.Resource{Key: v.Key, Generation: v.Generation, Body: encoded(t, podsResult), Account: r.charge(t, managed, 1)})
+	r.reconcileObjects(t, w)
+	v := r.publishedView(t, managed)
+	r.receiveViewResult(managed, resource.Resource{Key: v.Key, Generation: v.Generation, Body: mustEncode(t, podsResult), Account: r.openAccount(t, managed, 1)})
 	edit(t, r, w, func(w *v1alpha1.Work) { w.Spec.Scope.ResourceType = "nodes" })
-	r.look(t, w)
+	r.reconcileObjects(t, w)
 	if got := stored(t, r, w).Status; got.Type != "" || r.memory.Held() != 0 {
 		t.Errorf("nodes were asked for, and there are %s; %d bytes are held", got.Result.Raw, r.memory.Held())
 	}
@@ -423,20 +423,20 @@ func TestAnAnswerToAnEarlierQuestionIsDropped(t *testing.T) {
 
 // The cache may not have seen our own last write: beside an older state, an answer that
 // takes the last one back would look like no change.
-func TestACacheThatLagsLosesNoAnswer(t *testing.T) {
+func TestStaleCacheLosesNoResult(t *testing.T) {
 	w := resourceWork("w")
 	r := newRig(t, w)
-	r.look(t, w)
-	r.answer(t, managed, podsResult)
+	r.reconcileObjects(t, w)
+	r.answerView(t, managed, podsResult)
 	r.lagging = stored(t, r, w.DeepCopy())
-	r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(`{}`)})
-	r.answer(t, managed, podsResult)
+	r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(`{}`)})
+	r.answerView(t, managed, podsResult)
 	if got := string(stored(t, r, w.DeepCopy()).Status.Result.Raw); !strings.Contains(got, "Pod") {
 		t.Errorf("result %s", got)
 	}
 	r.lagging = nil
-	r.answer(t, managed, podsResult)
-	if len(r.written) != 0 || len(r.patches) != 3 {
-		t.Errorf("%d writes are remembered after the cache has caught up, writes %v", len(r.written), r.patches)
+	r.answerView(t, managed, podsResult)
+	if len(r.ownWrites) != 0 || len(r.patches) != 3 {
+		t.Errorf("%d writes are remembered after the cache has caught up, writes %v", len(r.ownWrites), r.patches)
 	}
 }

@@ -15,11 +15,11 @@ import (
 )
 
 // While the webhook is not registered whoever writes an object writes who asks for it.
-func TestWhoWasRecordedUnderAnotherRegistrationAsksNothing(t *testing.T) {
+func TestObjectsOfFormerRegistrationAreNotPublished(t *testing.T) {
 	w, a := resourceWork("w"), actionWork("a")
 	r := newRig(t, w, a)
-	r.look(t, w, a)
-	asked := func() int { return len(r.sync.Source(managed, wire.KindView).Keys()) + len(r.actionsOf(managed)) }
+	r.reconcileObjects(t, w, a)
+	asked := func() int { return len(r.sync.Source(managed, wire.KindView).Keys()) + len(r.publishedActions(managed)) }
 	if asked() != 2 {
 		t.Fatalf("%d are asked, want the view and the action", asked())
 	}
@@ -28,10 +28,10 @@ func TestWhoWasRecordedUnderAnotherRegistrationAsksNothing(t *testing.T) {
 		"another": "it was written while the hub's webhook was not registered as it is now; change its spec, or remove the annotation mcm.ibm.com/user-identity",
 	} {
 		r.authors.Set(registration)
-		if _, ok := r.load(managed, refOf(a).String()); ok {
+		if _, ok := r.loadAction(managed, objectKeyOf(a).String()); ok {
 			t.Errorf("under %q: the action is sent", registration)
 		}
-		r.settle(t)
+		r.drainQueues(t)
 		if asked() != 0 {
 			t.Errorf("under %q: %d are asked", registration, asked())
 		}
@@ -42,7 +42,7 @@ func TestWhoWasRecordedUnderAnotherRegistrationAsksNothing(t *testing.T) {
 		}
 	}
 	r.authors.Set("another")
-	r.settle(t)
+	r.drainQueues(t)
 	for _, obj := range []*v1alpha1.Work{w, a} {
 		before := stored(t, r, obj).DeepCopy()
 		obj.Annotations = requester.Author{User: "bob"}.Annotations(requester.MCM, "another")
@@ -50,15 +50,15 @@ func TestWhoWasRecordedUnderAnotherRegistrationAsksNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		before.Annotations[requester.MCM.User], before.Annotations[requester.MCM.Groups] = obj.Annotations[requester.MCM.User], obj.Annotations[requester.MCM.Groups]
-		if !relevant(before, obj) {
+		if !isRelevantChange(before, obj) {
 			t.Error("the same author under another registration is no news")
 		}
 	}
-	r.look(t, w, a)
+	r.reconcileObjects(t, w, a)
 	if asked() != 2 {
 		t.Errorf("bob asks, and %d are asked", asked())
 	}
-	sent, _ := r.load(managed, refOf(a).String())
+	sent, _ := r.loadAction(managed, objectKeyOf(a).String())
 	action, err := wire.DecodeAction(sent.Body)
 	if diff := cmp.Diff(wire.Requester{User: "bob"}, action.Requester); diff != "" || err != nil {
 		t.Errorf("action: %v (-want +got):\n%s", err, diff)

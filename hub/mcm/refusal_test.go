@@ -18,7 +18,7 @@ import (
 
 // What no API server takes even without its result is tried again, less and less often;
 // whoever looks for the cause finds it in the log.
-func TestAStatusThatIsRefusedIsLogged(t *testing.T) {
+func TestRefusedStatusIsLogged(t *testing.T) {
 	kind := schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "Work"}
 	for name, tc := range map[string]struct {
 		reason  string
@@ -35,18 +35,18 @@ func TestAStatusThatIsRefusedIsLogged(t *testing.T) {
 			r := newRig(t, w)
 			var lines []string
 			r.cfg.Logger = funcr.New(func(_, line string) {
-				if strings.Contains(line, `"msg"="status is refused"`) && strings.Contains(line, refOf(w).String()) {
+				if strings.Contains(line, `"msg"="status is refused"`) && strings.Contains(line, objectKeyOf(w).String()) {
 					lines = append(lines, line)
 				}
 			}, funcr.Options{})
-			r.look(t, w)
+			r.reconcileObjects(t, w)
 			r.refused = func() error { return tc.refusal }
-			r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(configMap)})
+			r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(configMap)})
 			if logged := len(lines) > 0; logged != tc.logged {
 				t.Errorf("%s: logged %q", tc.reason, lines)
 			}
 			r.refused = nil
-			r.answer(t, managed, wire.ViewResult{Result: json.RawMessage(configMap)})
+			r.answerView(t, managed, wire.ViewResult{Result: json.RawMessage(configMap)})
 			if got := stored(t, r, w).Status; got.Type != v1alpha1.WorkCompleted {
 				t.Errorf("%s: %+v once it is taken", tc.reason, got)
 			}

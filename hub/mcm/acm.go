@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// actionLife is how long a ManagedClusterAction stays after its condition is there.
+	// actionTTL is how long a ManagedClusterAction stays after its condition is there.
 	// Conditions have no fraction of their second.
-	actionLife = 61 * time.Second
+	actionTTL = 61 * time.Second
 
 	messageWatching = "Watching resources successfully"
 	messageDone     = "Resource action is done."
@@ -34,29 +34,29 @@ func clusterViews() *dialect {
 	return &dialect{
 		name:     dialectClusterView,
 		resource: metav1.GroupResource{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"},
-		keys:     requester.ACM,
-		blank:    func() client.Object { return &viewv1beta1.ManagedClusterView{} },
-		read:     readClusterView,
-		state: func(obj client.Object) state {
+		annotationKeys:     requester.ACM,
+		newObject:    func() client.Object { return &viewv1beta1.ManagedClusterView{} },
+		parse:     parseClusterView,
+		storedState: func(obj client.Object) state {
 			v := obj.(*viewv1beta1.ManagedClusterView) //nolint:forcetypeassert // of blank's type
-			return stateOfCondition(v.Status.Conditions, viewv1beta1.ConditionViewProcessing, v.Annotations)
+			return stateFromCondition(v.Status.Conditions, viewv1beta1.ConditionViewProcessing, v.Annotations)
 		},
-		next: nextOfClusterView,
-		status: func(obj client.Object, last, next state, result []byte, now time.Time) any {
+		nextState: nextClusterViewState,
+		newStatus: func(obj client.Object, last, next state, result []byte, now time.Time) any {
 			v := obj.(*viewv1beta1.ManagedClusterView) //nolint:forcetypeassert // of blank's type
-			conditions := conditionsOf(v.Status.Conditions, viewv1beta1.ConditionViewProcessing, last, next, now)
+			conditions := conditionsWithState(v.Status.Conditions, viewv1beta1.ConditionViewProcessing, last, next, now)
 			if next.digest == last.digest {
 				return conditions
 			}
 			return viewv1beta1.ViewStatus{Conditions: conditions, Result: runtime.RawExtension{Raw: result}}
 		},
-		keeps: true, foreign: true,
+		keepsResult: true, sharesKind: true,
 	}
 }
 
-func readClusterView(obj client.Object, o options) intent {
+func parseClusterView(obj client.Object, o options) request {
 	v := obj.(*viewv1beta1.ManagedClusterView) //nolint:forcetypeassert // of blank's type
-	s, in := v.Spec.Scope, intent{cluster: v.Namespace}
+	s, in := v.Spec.Scope, request{cluster: v.Namespace}
 	switch {
 	case s.Name == "":
 		in.failure = &failure{reason: viewv1beta1.ReasonResourceNameInvalid, message: "resource name is empty"}
@@ -80,7 +80,7 @@ func readClusterView(obj client.Object, o options) intent {
 // A state of these APIs has the condition's status and reason as its kind, joined by a
 // slash, and its message as its reason.
 
-func nextOfClusterView(obj client.Object, last state, o outcome) state {
+func nextClusterViewState(obj client.Object, last state, o outcome) state {
 	v := obj.(*viewv1beta1.ManagedClusterView) //nolint:forcetypeassert // of blank's type
 	next := state{observed: o.generation, digest: last.digest}
 	switch {
@@ -112,41 +112,41 @@ func clusterActions() *dialect {
 	return &dialect{
 		name:     wire.DialectClusterAction,
 		resource: metav1.GroupResource{Group: actionv1beta1.GroupVersion.Group, Resource: "managedclusteractions"},
-		keys:     requester.ACM,
-		blank:    func() client.Object { return &actionv1beta1.ManagedClusterAction{} },
-		read:     readClusterAction,
-		state: func(obj client.Object) state {
+		annotationKeys:     requester.ACM,
+		newObject:    func() client.Object { return &actionv1beta1.ManagedClusterAction{} },
+		parse:     parseClusterAction,
+		storedState: func(obj client.Object) state {
 			a := obj.(*actionv1beta1.ManagedClusterAction) //nolint:forcetypeassert // of blank's type
-			return stateOfCondition(a.Status.Conditions, actionv1beta1.ConditionActionCompleted, a.Annotations)
+			return stateFromCondition(a.Status.Conditions, actionv1beta1.ConditionActionCompleted, a.Annotations)
 		},
-		next: nextOfClusterAction,
-		status: func(obj client.Object, last, next state, result []byte, now time.Time) any {
+		nextState: nextClusterActionState,
+		newStatus: func(obj client.Object, last, next state, result []byte, now time.Time) any {
 			a := obj.(*actionv1beta1.ManagedClusterAction) //nolint:forcetypeassert // of blank's type
 			if last.observed != next.observed {
 				last.kind = "" // done again, it has its time again
 			}
-			conditions := conditionsOf(a.Status.Conditions, actionv1beta1.ConditionActionCompleted, last, next, now)
+			conditions := conditionsWithState(a.Status.Conditions, actionv1beta1.ConditionActionCompleted, last, next, now)
 			if next.digest == last.digest {
 				return conditions
 			}
 			return actionv1beta1.ActionStatus{Conditions: conditions, Result: runtime.RawExtension{Raw: result}}
 		},
-		keeps: true, foreign: true,
-		lives: func(obj client.Object, now time.Time) (time.Duration, bool) {
+		keepsResult: true, sharesKind: true,
+		remainingLife: func(obj client.Object, now time.Time) (time.Duration, bool) {
 			a := obj.(*actionv1beta1.ManagedClusterAction) //nolint:forcetypeassert // of blank's type
 			c := meta.FindStatusCondition(a.Status.Conditions, actionv1beta1.ConditionActionCompleted)
 			if c == nil || c.Reason == reasonWaiting || c.ObservedGeneration != a.Generation {
 				return 0, false
 			}
-			return c.LastTransitionTime.Add(actionLife).Sub(now), true
+			return c.LastTransitionTime.Add(actionTTL).Sub(now), true
 		},
 	}
 }
 
-func readClusterAction(obj client.Object, o options) intent {
+func parseClusterAction(obj client.Object, o options) request {
 	a := obj.(*actionv1beta1.ManagedClusterAction) //nolint:forcetypeassert // of blank's type
-	in := intent{cluster: a.Namespace}
-	verb, ok := readVerb(a.Spec.ActionType)
+	in := request{cluster: a.Namespace}
+	verb, ok := parseVerb(a.Spec.ActionType)
 	switch {
 	case !ok:
 		in.failure = &failure{reason: actionv1beta1.ReasonActionTypeInvalid, message: "action type is invalid"}
@@ -154,35 +154,35 @@ func readClusterAction(obj client.Object, o options) intent {
 		in.failure = &failure{reason: actionv1beta1.ReasonActionTypeInvalid, message: "spec.kube is missing"}
 	default:
 		k := a.Spec.KubeWork
-		in.action, in.failure = readKube(verb, kubeWork{resource: k.Resource, name: k.Name, namespace: k.Namespace, template: k.ObjectTemplate.Raw}, o)
+		in.action, in.failure = parseKube(verb, kubeAction{resource: k.Resource, name: k.Name, namespace: k.Namespace, template: k.ObjectTemplate.Raw}, o)
 		if in.failure != nil {
-			in.failure.reason = failedReason(verb)
+			in.failure.reason = failureReason(verb)
 		}
 	}
 	return in
 }
 
-func failedReason(verb wire.Verb) string { return string(verb) + "ResourceFailed" }
+func failureReason(verb wire.Verb) string { return string(verb) + "ResourceFailed" }
 
-func nextOfClusterAction(obj client.Object, last state, o outcome) state {
+func nextClusterActionState(obj client.Object, last state, o outcome) state {
 	a := obj.(*actionv1beta1.ManagedClusterAction) //nolint:forcetypeassert // of blank's type
-	verb, _ := readVerb(a.Spec.ActionType)
+	verb, _ := parseVerb(a.Spec.ActionType)
 	next := state{observed: o.generation, digest: last.digest}
 	switch {
 	case o.failure != nil:
-		next.kind, next.reason = "False/"+reasonOr(o.failure.reason, failedReason(verb)), o.failure.message
+		next.kind, next.reason = "False/"+reasonOr(o.failure.reason, failureReason(verb)), o.failure.message
 		next.observed = obj.GetGeneration() // nothing else will be said of it
 	case o.waiting != "":
 		next.kind, next.reason = "False/"+reasonWaiting, o.waiting
 	case o.refusal() != nil:
-		next.kind, next.reason = "False/"+failedReason(verb), o.refusal().Message
+		next.kind, next.reason = "False/"+failureReason(verb), o.refusal().Message
 	default:
 		next.kind, next.reason = "True/"+actionv1beta1.ReasonActionDone, messageDone
 	}
 	return next
 }
 
-func stateOfCondition(conditions []metav1.Condition, kind string, annotations map[string]string) state {
+func stateFromCondition(conditions []metav1.Condition, kind string, annotations map[string]string) state {
 	s := state{digest: annotations[AnnotationDigest]}
 	if c := meta.FindStatusCondition(conditions, kind); c != nil {
 		s.kind, s.reason = string(c.Status)+"/"+c.Reason, c.Message
@@ -193,8 +193,8 @@ func stateOfCondition(conditions []metav1.Condition, kind string, annotations ma
 	return s
 }
 
-// conditionsOf are the conditions with one that says a state.
-func conditionsOf(all []metav1.Condition, kind string, last, next state, now time.Time) []metav1.Condition {
+// conditionsWithState are the conditions with one that says a state.
+func conditionsWithState(all []metav1.Condition, kind string, last, next state, now time.Time) []metav1.Condition {
 	status, reason, _ := strings.Cut(next.kind, "/")
 	conditions := append([]metav1.Condition(nil), all...)
 	if was, _, _ := strings.Cut(last.kind, "/"); was != status {

@@ -13,15 +13,15 @@ import (
 	"github.com/spokelet/spokelet/hub/requester"
 )
 
-// ref names an object of one of the APIs.
-type ref = wire.ActionKey
+// objectKey names an object of one of the APIs.
+type objectKey = wire.ActionKey
 
 // dialectClusterView names ManagedClusterView. It has no actions, so that no key in Sync
 // begins with it.
 const dialectClusterView = "clusterview"
 
-// intent is what an object asks for: one of view, action and failure.
-type intent struct {
+// request is what an object asks for: one of view, action and failure.
+type request struct {
 	cluster string
 	view    *wire.View
 	action  *wire.Action
@@ -76,8 +76,8 @@ func (o outcome) refusal() *wire.Refusal {
 	}
 }
 
-// failed tells whether it says why there is no result, or not yet.
-func (o outcome) failed() bool { return o.failure != nil || o.refusal() != nil || o.waiting != "" }
+// isFailure tells whether it says why there is no result, or not yet.
+func (o outcome) isFailure() bool { return o.failure != nil || o.refusal() != nil || o.waiting != "" }
 
 // withoutResult is what is said in place of a result that cannot be stored.
 func (o outcome) withoutResult() outcome {
@@ -104,27 +104,27 @@ type dialect struct {
 	name string
 	// resource is what an author has to be allowed to create.
 	resource metav1.GroupResource
-	keys     requester.Keys
-	blank    func() client.Object
-	// read is what an object asks for.
-	read func(obj client.Object, o options) intent
-	// state is that of an object as it is stored.
-	state func(obj client.Object) state
-	// next is the state that an outcome makes of one. It need not set the digest.
-	next func(obj client.Object, last state, o outcome) state
-	// status is what is written for a state. Result is nil where it stays as it is.
-	status func(obj client.Object, last, next state, result []byte, now time.Time) any
-	// keeps: a failure leaves the result of before.
-	keeps bool
-	// foreign: objects for clusters of other controllers are theirs.
-	foreign bool
-	// lives is how long an object stays after it is done; 0 for ever.
-	lives func(obj client.Object, now time.Time) (left time.Duration, ends bool)
+	annotationKeys     requester.Keys
+	newObject    func() client.Object
+	// parse is what an object asks for.
+	parse func(obj client.Object, o options) request
+	// storedState is that of an object as it is stored.
+	storedState func(obj client.Object) state
+	// nextState is the state that an outcome makes of one. It need not set the digest.
+	nextState func(obj client.Object, last state, o outcome) state
+	// newStatus is what is written for a state. Result is nil where it stays as it is.
+	newStatus func(obj client.Object, last, next state, result []byte, now time.Time) any
+	// keepsResult: a failure leaves the result of before.
+	keepsResult bool
+	// sharesKind: objects for clusters of other controllers are theirs.
+	sharesKind bool
+	// remainingLife is how long an object stays after it is done; 0 for ever.
+	remainingLife func(obj client.Object, now time.Time) (left time.Duration, ends bool)
 }
 
-func dialects() []*dialect { return []*dialect{works(), clusterViews(), clusterActions()} }
+func dialects() []*dialect { return []*dialect{mcmWorks(), clusterViews(), clusterActions()} }
 
-// answered tells whether the cluster has said what became of the generation.
-func (d *dialect) answered(obj client.Object, s state) bool {
+// isAnswered tells whether the cluster has said what became of the generation.
+func (d *dialect) isAnswered(obj client.Object, s state) bool {
 	return s.observed != 0 && s.observed == obj.GetGeneration()
 }

@@ -23,53 +23,53 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// small is the size in bytes up to which a result waits in memory for its turn; a larger
+// maxPendingResult is the size in bytes up to which a result waits in memory for its turn; a larger
 // one is given up, and asked for again.
-const small = 16 << 10
+const maxPendingResult = 16 << 10
 
 // report is what is to be written to one object.
 type report struct {
 	uid     types.UID
 	cluster string
-	// key is that of the view that was answered.
-	key     string
+	// viewKey is that of the view that was answered.
+	viewKey     string
 	outcome outcome
-	// own is what the hub has to say itself, of the generation that it is about.
-	own        bool
+	// fromHub is what the hub has to say itself, of the generation that it is about.
+	fromHub        bool
 	generation int64
 	// release gives back what the outcome holds; nil where nothing counts it.
 	release func()
 }
 
-func (p report) done() {
+func (p report) releaseMemory() {
 	if p.release != nil {
 		p.release()
 	}
 }
 
-// answers tells whether the cluster has said what came of a generation: the answer that
+// isAnswerTo tells whether the cluster has said what came of a generation: the answer that
 // waits is not to be lost because the cluster went away, or said earlier what it was doing.
-func (p report) answers(generation int64) bool {
+func (p report) isAnswerTo(generation int64) bool {
 	o := p.outcome
 	return (o.view != nil || o.action != nil) && o.generation >= generation
 }
 
-// written is what our last write of an object left, in which version.
-type written struct {
+// ownWrite is what our last write of an object left, in which version.
+type ownWrite struct {
 	uid     types.UID
 	version string
 	state
 }
 
-// viewResult takes an answer, for all that ask for it. It runs on the stream's goroutine.
-func (c *Controller) viewResult(cluster string, v resource.Resource) {
-	by := c.views.by(cluster, v.Key)
+// receiveViewResult takes an answer, for all that ask for it. It runs on the stream's goroutine.
+func (c *Controller) receiveViewResult(cluster string, v resource.Resource) {
+	by := c.views.requestsFor(cluster, v.Key)
 	result, err := wire.DecodeViewResult(v.Body)
 	if err == nil && len(result.Result) > c.options.maxBytes {
 		err = errTooLarge
 	}
 	if err != nil || len(by) == 0 {
-		c.refuse(cluster, v, err)
+		c.reject(cluster, v, err)
 		return
 	}
 	var left atomic.Int64
@@ -80,15 +80,15 @@ func (c *Controller) viewResult(cluster string, v resource.Resource) {
 		}
 	}
 	for r, a := range by {
-		c.report(r, report{
-			uid: a.uid, cluster: cluster, key: v.Key, release: release,
+		c.enqueueReport(r, report{
+			uid: a.uid, cluster: cluster, viewKey: v.Key, release: release,
 			outcome: outcome{generation: a.generation, view: &result},
 		})
 	}
 }
 
-// actionResult takes what became of an action.
-func (c *Controller) actionResult(cluster string, v resource.Resource) {
+// receiveActionResult takes what became of an action.
+func (c *Controller) receiveActionResult(cluster string, v resource.Resource) {
 	result, err := wire.DecodeActionResult(v.Body)
 	if err == nil && len(result.Result) > c.options.maxBytes {
 		err = errTooLarge
@@ -97,38 +97,38 @@ func (c *Controller) actionResult(cluster string, v resource.Resource) {
 	c.mu.Lock()
 	at, ok := c.actions[r]
 	c.mu.Unlock()
-	if err != nil || invalid != nil || !ok || at != (published{cluster: cluster, uid: v.UID, generation: v.Generation}) {
-		c.refuse(cluster, v, errors.Join(err, invalid))
+	if err != nil || invalid != nil || !ok || at != (publishedAction{cluster: cluster, uid: v.UID, generation: v.Generation}) {
+		c.reject(cluster, v, errors.Join(err, invalid))
 		return
 	}
 	if result.Progress != "" {
 		v.Account.Close() // a word is kept for as long as its action is published
-		c.proceed(r, at, result.Progress)
+		c.reportProgress(r, at, result.Progress)
 		return
 	}
-	c.report(r, report{
+	c.enqueueReport(r, report{
 		uid: types.UID(v.UID), cluster: cluster, release: v.Account.Close,
 		outcome: outcome{generation: v.Generation, action: &result},
 	})
 }
 
-// proceed reports what a cluster is doing.
-func (c *Controller) proceed(r ref, at published, what string) {
+// reportProgress reports what a cluster is doing.
+func (c *Controller) reportProgress(r objectKey, at publishedAction, what string) {
 	p := report{uid: types.UID(at.uid), generation: at.generation, cluster: at.cluster, outcome: outcome{waiting: what}}
 	c.mu.Lock()
 	if c.actions[r] == at {
 		c.progress[r] = p
 	}
 	c.mu.Unlock()
-	c.report(r, p)
+	c.enqueueReport(r, p)
 }
 
-// repeat reports what a cluster is doing once more, unless there is something later.
-func (c *Controller) repeat(r ref) {
+// repeatProgress reports what a cluster is doing once more, unless there is something later.
+func (c *Controller) repeatProgress(r objectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.progress[r]
-	if last, waits := c.pending[r]; !c.executes(r, p) || waits && !last.own {
+	if last, waits := c.pending[r]; !c.isPublishedLocked(r, p) || waits && !last.fromHub {
 		return
 	}
 	c.pending[r] = p
@@ -138,124 +138,124 @@ func (c *Controller) repeat(r ref) {
 // errTooLarge is of results beyond what was asked for.
 var errTooLarge = errors.New("result is larger than its limit")
 
-// refuse drops what nobody asks for, or nobody can read.
-func (c *Controller) refuse(cluster string, v resource.Resource, err error) {
+// reject drops what nobody asks for, or nobody can read.
+func (c *Controller) reject(cluster string, v resource.Resource, err error) {
 	v.Account.Close()
-	if err != nil && c.log.Allow(cluster) {
+	if err != nil && c.logLimiter.Allow(cluster) {
 		c.cfg.Logger.Error(err, "result was refused", "cluster", cluster, "key", v.Key)
 	}
 }
 
-// report has an outcome written in place of any that waits.
-func (c *Controller) report(r ref, p report) {
+// enqueueReport has an outcome written in place of any that waits.
+func (c *Controller) enqueueReport(r objectKey, p report) {
 	c.mu.Lock()
 	last, waits := c.pending[r]
-	if waits && p.outcome.waiting != "" && last.answers(p.generation) {
+	if waits && p.outcome.waiting != "" && last.isAnswerTo(p.generation) {
 		c.mu.Unlock()
-		p.done()
+		p.releaseMemory()
 		return
 	}
 	c.pending[r] = p
 	c.mu.Unlock()
-	last.done()
+	last.releaseMemory()
 	c.results.Add(r)
 }
 
-// take returns what waits for an object; what cannot be written yet is left, or given up
+// takeReport returns what waits for an object; what cannot be written yet is left, or given up
 // if it is large.
-func (c *Controller) take(r ref) (p report, ok bool, wait time.Duration) {
+func (c *Controller) takeReport(r objectKey) (p report, ok bool, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p, ok = c.pending[r]; !ok {
 		return p, false, 0
 	}
-	wait = c.pace.Wait(r)
-	if !p.own {
+	wait = c.pacer.Wait(r)
+	if !p.fromHub {
 		wait = max(wait, c.cfg.Writes.Wait(p.cluster))
 	}
 	if wait == 0 {
 		delete(c.pending, r)
 		return p, true, 0
 	}
-	if p.large() {
+	if p.isLarge() {
 		delete(c.pending, r)
-		c.giveUp(r, p)
+		c.dropResult(r, p)
 	}
 	return p, false, wait
 }
 
-// large tells what is not kept in memory until it can be written.
-func (p report) large() bool { return p.outcome.view != nil && len(p.outcome.result()) > small }
+// isLarge tells what is not kept in memory until it can be written.
+func (p report) isLarge() bool { return p.outcome.view != nil && len(p.outcome.result()) > maxPendingResult }
 
-// giveUp has a result asked for again; c.mu is held.
-func (c *Controller) giveUp(r ref, p report) {
+// dropResult has a result asked for again; c.mu is held.
+func (c *Controller) dropResult(r objectKey, p report) {
 	c.renewals[r] = struct{}{}
-	p.done()
+	p.releaseMemory()
 }
 
-// giveBack keeps what could not be written, unless there is something later.
-func (c *Controller) giveBack(r ref, p report) {
+// restoreReport keeps what could not be written, unless there is something later.
+func (c *Controller) restoreReport(r objectKey, p report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch _, later := c.pending[r]; {
 	case later:
-		p.done()
-	case p.large():
-		c.giveUp(r, p)
+		p.releaseMemory()
+	case p.isLarge():
+		c.dropResult(r, p)
 	default:
 		c.pending[r] = p
 	}
 }
 
-// write writes what waits for an object.
-func (c *Controller) write(ctx context.Context, r ref) error {
-	p, ok, wait := c.take(r)
+// writeReport writes what waits for an object.
+func (c *Controller) writeReport(ctx context.Context, r objectKey) error {
+	p, ok, wait := c.takeReport(r)
 	if wait > 0 {
 		c.results.AddAfter(r, wait)
 		return nil
 	}
 	if !ok {
-		return c.renew(r)
+		return c.renewView(r)
 	}
 	err := c.writeStatus(ctx, r, p)
-	if unwritable(err) && !p.own {
-		if c.log.Allow(p.cluster) {
+	if isPermanent(err) && !p.fromHub {
+		if c.logLimiter.Allow(p.cluster) {
 			c.cfg.Logger.Error(err, "result cannot be stored", "cluster", p.cluster, "object", r.String())
 		}
 		if p.outcome.waiting != "" { // another word follows
-			p.done()
+			p.releaseMemory()
 			return nil
 		}
 		p.outcome = p.outcome.withoutResult()
 		err = c.writeStatus(ctx, r, p)
 	}
 	if err != nil {
-		c.giveBack(r, p)
-		c.logUnwritten(r, p.cluster, err)
+		c.restoreReport(r, p)
+		c.logWriteError(r, p.cluster, err)
 		return err
 	}
-	p.done()
+	p.releaseMemory()
 	return nil
 }
 
-// logUnwritten says that a status is tried again, less and less often. One that is refused
+// logWriteError says that a status is tried again, less and less often. One that is refused
 // is, too: the patch may have been for a status that has gone meanwhile, or somebody changes
 // what refuses it.
-func (c *Controller) logUnwritten(r ref, cluster string, err error) {
-	if (unwritable(err) || apierrors.IsForbidden(err)) && c.log.Allow(cluster) {
+func (c *Controller) logWriteError(r objectKey, cluster string, err error) {
+	if (isPermanent(err) || apierrors.IsForbidden(err)) && c.logLimiter.Allow(cluster) {
 		c.cfg.Logger.Error(err, "status is refused", "cluster", cluster, "object", r.String())
 		return
 	}
 	c.cfg.Logger.V(1).Info("status is written again", "object", r.String(), "err", err.Error())
 }
 
-// unwritable tells errors that the same result meets each time.
-func unwritable(err error) bool {
-	return errors.Is(err, errNoJSON) || statuswriter.Refused(err)
+// isPermanent tells errors that the same result meets each time.
+func isPermanent(err error) bool {
+	return errors.Is(err, errInvalidJSON) || statuswriter.Refused(err)
 }
 
-// renew asks again for a result that was given up.
-func (c *Controller) renew(r ref) error {
+// renewView asks again for a result that was given up.
+func (c *Controller) renewView(r objectKey) error {
 	c.mu.Lock()
 	_, ok := c.renewals[r]
 	delete(c.renewals, r)
@@ -266,25 +266,25 @@ func (c *Controller) renew(r ref) error {
 	return c.views.renew(r)
 }
 
-// last is the state of an object as our last write left it, until the cache has that.
-func (c *Controller) last(d *dialect, r ref, obj client.Object) state {
+// lastState is the state of an object as our last write left it, until the cache has that.
+func (c *Controller) lastState(d *dialect, r objectKey, obj client.Object) state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w, ok := c.written[r]
+	w, ok := c.ownWrites[r]
 	if !ok {
-		return d.state(obj)
+		return d.storedState(obj)
 	}
 	order, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), w.version)
 	if w.uid == obj.GetUID() && (err != nil || order < 0) {
 		return w.state
 	}
-	delete(c.written, r)
-	return d.state(obj)
+	delete(c.ownWrites, r)
+	return d.storedState(obj)
 }
 
-func (c *Controller) writeStatus(ctx context.Context, r ref, p report) error {
+func (c *Controller) writeStatus(ctx context.Context, r objectKey, p report) error {
 	d := c.dialects[r.Dialect]
-	obj := d.blank()
+	obj := d.newObject()
 	err := c.cfg.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, obj)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -292,79 +292,79 @@ func (c *Controller) writeStatus(ctx context.Context, r ref, p report) error {
 	if err != nil {
 		return fmt.Errorf("get %s: %w", r, err)
 	}
-	last := c.last(d, r, obj)
-	if !c.current(d, r, obj, last, p) {
+	last := c.lastState(d, r, obj)
+	if !c.isCurrent(d, r, obj, last, p) {
 		c.queue.Add(r) // it may have taken the place of what was to be said
 		return nil
 	}
-	if p.outcome, err = fit(obj, p.outcome); err != nil {
+	if p.outcome, err = omitOversizedResult(obj, p.outcome); err != nil {
 		return err
 	}
-	next := d.next(obj, last, p.outcome)
+	next := d.nextState(obj, last, p.outcome)
 	if next.digest, err = c.digest(d, last, p.outcome); err != nil {
 		return err
 	}
 	if next == last {
-		c.concluded(d, r, p)
+		c.finishReport(d, r, p)
 		return nil
 	}
 	result, stays := p.outcome.result(), 0
-	if next.digest == last.digest && d.keeps {
-		result, stays = nil, sizeOf(next.digest)
+	if next.digest == last.digest && d.keepsResult {
+		result, stays = nil, digestSize(next.digest)
 	}
-	patch, err := encodePatch(obj, last, d.status(obj, last, next, result, time.Now()))
+	patch, err := encodePatch(obj, last, d.newStatus(obj, last, next, result, time.Now()))
 	if err != nil {
 		return err
 	}
 	stored := len(patch) + stays // the store writes the whole object
-	c.pace.Spend(r, stored)
-	if !p.own {
+	c.pacer.Spend(r, stored)
+	if !p.fromHub {
 		c.cfg.Writes.Spend(p.cluster, int64(stored))
 	}
-	version, err := c.patch(ctx, obj, patch)
+	version, err := c.patchStatus(ctx, obj, patch)
 	if err != nil {
 		return fmt.Errorf("write status of %s: %w", r, err)
 	}
 	c.mu.Lock()
-	c.written[r] = written{uid: obj.GetUID(), version: version, state: next}
+	c.ownWrites[r] = ownWrite{uid: obj.GetUID(), version: version, state: next}
 	c.mu.Unlock()
-	c.warn(obj, p)
-	c.concluded(d, r, p)
+	c.recordWarnings(obj, p)
+	c.finishReport(d, r, p)
 	return nil
 }
 
-// current tells whether an outcome is about what an object asks for now.
-func (c *Controller) current(d *dialect, r ref, obj client.Object, last state, p report) bool {
+// isCurrent tells whether an outcome is about what an object asks for now.
+func (c *Controller) isCurrent(d *dialect, r objectKey, obj client.Object, last state, p report) bool {
 	switch {
 	case obj.GetUID() != p.uid:
 		return false
 	case p.outcome.view != nil:
-		a, ok := c.views.asked(r)
-		return ok && a.cluster == p.cluster && a.key == p.key
+		a, ok := c.views.get(r)
+		return ok && a.cluster == p.cluster && a.key == p.viewKey
 	case p.outcome.action != nil:
-		return p.outcome.generation == obj.GetGeneration() && d.read(obj, c.options).cluster == p.cluster
+		return p.outcome.generation == obj.GetGeneration() && d.parse(obj, c.options).cluster == p.cluster
 	case p.outcome.waiting != "":
-		return p.generation == obj.GetGeneration() && !d.answered(obj, last) && (p.own || c.asksFor(r, p))
+		return p.generation == obj.GetGeneration() && !d.isAnswered(obj, last) && (p.fromHub || c.isPublished(r, p))
 	default:
 		return p.generation == obj.GetGeneration()
 	}
 }
 
-// asksFor is executes for those who do not hold c.mu.
-func (c *Controller) asksFor(r ref, p report) bool {
+// isPublished is executes for those who do not hold c.mu.
+func (c *Controller) isPublished(r objectKey, p report) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.executes(r, p)
+	return c.isPublishedLocked(r, p)
 }
 
-// executes tells whether a cluster is asked to do what it says to be doing; c.mu is held.
-func (c *Controller) executes(r ref, p report) bool {
+// isPublishedLocked tells whether a cluster is asked to do what it says to be doing; c.mu is held.
+func (c *Controller) isPublishedLocked(r objectKey, p report) bool {
 	at, ok := c.actions[r]
-	return ok && at == published{cluster: p.cluster, uid: string(p.uid), generation: p.generation}
+	return ok && at == publishedAction{cluster: p.cluster, uid: string(p.uid), generation: p.generation}
 }
 
-// fit leaves out the result of an action if etcd would not take it beside the template.
-func fit(obj client.Object, o outcome) (outcome, error) {
+// omitOversizedResult leaves out the result of an action if etcd would not take it beside the template.
+func omitOversizedResult(obj client.Object, o outcome) (outcome, error) {
 	if o.action == nil || len(o.action.Result) == 0 {
 		return o, nil
 	}
@@ -383,20 +383,20 @@ func (c *Controller) digest(d *dialect, last state, o outcome) (string, error) {
 	if len(o.result()) > 0 {
 		return Digest(o.result())
 	}
-	if d.keeps && o.failed() {
+	if d.keepsResult && o.isFailure() {
 		return last.digest, nil
 	}
 	return "", nil
 }
 
-// concluded ends an action whose result is in its status. It may be another by now: the
+// finishReport ends an action whose result is in its status. It may be another by now: the
 // next look withdraws it, or publishes the other.
-func (c *Controller) concluded(d *dialect, r ref, p report) {
+func (c *Controller) finishReport(d *dialect, r objectKey, p report) {
 	if p.outcome.action != nil {
 		c.queue.Add(r)
 	}
-	if d.lives != nil && p.outcome.waiting == "" {
-		c.queue.AddAfter(r, actionLife)
+	if d.remainingLife != nil && p.outcome.waiting == "" {
+		c.queue.AddAfter(r, actionTTL)
 	}
 }
 
@@ -418,14 +418,14 @@ func encodePatch(obj client.Object, last state, status any) ([]byte, error) {
 	}
 	raw, err := json.Marshal([]operation{{Op: "test", Path: "/metadata/uid", Value: obj.GetUID()}, write})
 	if err != nil {
-		return nil, fmt.Errorf("encode status of %s: %w: %w", obj.GetName(), errNoJSON, err)
+		return nil, fmt.Errorf("encode status of %s: %w: %w", obj.GetName(), errInvalidJSON, err)
 	}
 	return raw, nil
 }
 
-// patch writes a status, and returns the version that it makes; of an object that is gone
+// patchStatus writes a status, and returns the version that it makes; of an object that is gone
 // there is none.
-func (c *Controller) patch(ctx context.Context, obj client.Object, patch []byte) (version string, err error) {
+func (c *Controller) patchStatus(ctx context.Context, obj client.Object, patch []byte) (version string, err error) {
 	target := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
 	gvk, err := c.cfg.Client.GroupVersionKindFor(obj)
 	if err != nil {
@@ -436,8 +436,8 @@ func (c *Controller) patch(ctx context.Context, obj client.Object, patch []byte)
 	return target.ResourceVersion, client.IgnoreNotFound(err)
 }
 
-// warn reports what the cluster warned of.
-func (c *Controller) warn(obj client.Object, p report) {
+// recordWarnings reports what the cluster warned of.
+func (c *Controller) recordWarnings(obj client.Object, p report) {
 	if p.outcome.action == nil {
 		return
 	}

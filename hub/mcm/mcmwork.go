@@ -21,51 +21,51 @@ import (
 	"github.com/spokelet/spokelet/hub/requester"
 )
 
-// works is the dialect of mcm.ibm.com.
-func works() *dialect {
+// mcmWorks is the dialect of mcm.ibm.com.
+func mcmWorks() *dialect {
 	return &dialect{
 		name:     wire.DialectMCMWork,
 		resource: metav1.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "works"},
-		keys:     requester.MCM,
-		blank:    func() client.Object { return &v1alpha1.Work{} },
-		read:     func(obj client.Object, o options) intent { return readWork(obj.(*v1alpha1.Work), o) },           //nolint:forcetypeassert // of blank's type
-		state:    func(obj client.Object) state { return stateOfWork(obj.(*v1alpha1.Work)) },                       //nolint:forcetypeassert // likewise
-		next:     func(obj client.Object, _ state, o outcome) state { return nextOfWork(obj.(*v1alpha1.Work), o) }, //nolint:forcetypeassert // likewise
-		status:   statusOfWork,
+		annotationKeys:     requester.MCM,
+		newObject:    func() client.Object { return &v1alpha1.Work{} },
+		parse:     func(obj client.Object, o options) request { return parseWork(obj.(*v1alpha1.Work), o) },           //nolint:forcetypeassert // of blank's type
+		storedState:    func(obj client.Object) state { return storedWorkState(obj.(*v1alpha1.Work)) },                       //nolint:forcetypeassert // likewise
+		nextState:     func(obj client.Object, _ state, o outcome) state { return nextWorkState(obj.(*v1alpha1.Work), o) }, //nolint:forcetypeassert // likewise
+		newStatus:   newWorkStatus,
 	}
 }
 
-// readWork reads types and modes in any case, as the original's document writes them.
-func readWork(w *v1alpha1.Work, o options) intent {
-	in := intent{cluster: w.Spec.Cluster.Name}
+// parseWork reads types and modes in any case, as the original's document writes them.
+func parseWork(w *v1alpha1.Work, o options) request {
+	in := request{cluster: w.Spec.Cluster.Name}
 	switch {
 	case strings.EqualFold(string(w.Spec.Type), string(v1alpha1.ResourceWorkType)):
-		in.view, in.failure = readScope(&w.Spec.Scope, o)
+		in.view, in.failure = parseScope(&w.Spec.Scope, o)
 	case strings.EqualFold(string(w.Spec.Type), string(v1alpha1.ActionWorkType)):
-		in.action, in.failure = readAction(&w.Spec, o)
+		in.action, in.failure = parseAction(&w.Spec, o)
 	default:
 		in.failure = &failure{message: fmt.Sprintf("spec.type %q is neither Resource nor Action", w.Spec.Type)}
 	}
 	return in
 }
 
-func readScope(s *v1alpha1.ResourceFilter, o options) (*wire.View, *failure) {
+func parseScope(s *v1alpha1.ResourceFilter, o options) (*wire.View, *failure) {
 	if s.Mode != "" && !strings.EqualFold(string(s.Mode), string(v1alpha1.PeriodicResourceUpdate)) {
 		return nil, &failure{message: fmt.Sprintf("spec.scope.mode %q is not Periodic", s.Mode)}
 	}
-	selector, err := readSelector(s.LabelSelector)
+	selector, err := parseSelector(s.LabelSelector)
 	if err != nil {
 		return nil, &failure{message: "spec.scope.labelSelector: " + err.Error()}
 	}
 	if isReleases(s) {
-		return readReleases(s, selector, o)
+		return parseReleases(s, selector, o)
 	}
 	v := &wire.View{
 		Target: wire.Target{
 			Resource: s.ResourceType, Group: s.APIGroup, Version: s.Version, Namespace: s.NameSpace, Name: s.Name,
 		},
 		MaxBytes: o.maxBytes,
-		Secrets:  secretsMasked(o),
+		Secrets:  secretPolicy(o),
 	}
 	if s.Name == "" {
 		v.LabelSelector = formatSelector(selector)
@@ -74,7 +74,7 @@ func readScope(s *v1alpha1.ResourceFilter, o options) (*wire.View, *failure) {
 	return v, nil
 }
 
-func secretsMasked(o options) wire.SecretPolicy {
+func secretPolicy(o options) wire.SecretPolicy {
 	if o.showSecrets {
 		return wire.SecretsShown
 	}
@@ -96,19 +96,19 @@ func isReleases(s *v1alpha1.ResourceFilter) bool {
 	return strings.EqualFold(s.ResourceType, releases) && s.APIGroup == ""
 }
 
-func readReleases(s *v1alpha1.ResourceFilter, selector *metav1.LabelSelector, o options) (*wire.View, *failure) {
+func parseReleases(s *v1alpha1.ResourceFilter, selector *metav1.LabelSelector, o options) (*wire.View, *failure) {
 	if s.FieldSelector != "" || s.ServerPrint {
 		return nil, &failure{message: "spec.scope.fieldSelector and spec.scope.serverPrint are not for releases"}
 	}
 	return &wire.View{
 		Releases: true, Target: wire.Target{Namespace: s.NameSpace, Name: s.Name}, LabelSelector: formatSelector(selector),
-		MaxBytes: o.maxBytes, Secrets: secretsMasked(o),
+		MaxBytes: o.maxBytes, Secrets: secretPolicy(o),
 	}, nil
 }
 
-// readSelector reads a LabelSelector, or the labels of a bare map, which the original's
+// parseSelector reads a LabelSelector, or the labels of a bare map, which the original's
 // document writes and its implementation dropped. It returns nil for none.
-func readSelector(raw *runtime.RawExtension) (*metav1.LabelSelector, error) {
+func parseSelector(raw *runtime.RawExtension) (*metav1.LabelSelector, error) {
 	if raw == nil || len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil, nil
 	}
@@ -140,26 +140,26 @@ func readSelector(raw *runtime.RawExtension) (*metav1.LabelSelector, error) {
 // errSelector is of what is no selector.
 var errSelector = errors.New("it is neither a label selector nor a map of labels")
 
-func readAction(s *v1alpha1.WorkSpec, o options) (*wire.Action, *failure) {
-	verb, ok := readVerb(string(s.ActionType))
+func parseAction(s *v1alpha1.WorkSpec, o options) (*wire.Action, *failure) {
+	verb, ok := parseVerb(string(s.ActionType))
 	switch {
 	case !ok:
 		return nil, &failure{message: fmt.Sprintf("spec.actionType %q is none of Create, Update and Delete", s.ActionType)}
 	case s.HelmWork != nil:
-		return readHelm(verb, s.HelmWork, o)
+		return parseHelm(verb, s.HelmWork, o)
 	case s.KubeWork == nil:
 		return nil, &failure{message: "spec.kube is missing"}
 	}
 	k := s.KubeWork
-	return readKube(verb, kubeWork{resource: k.Resource, name: k.Name, namespace: k.Namespace, template: k.ObjectTemplate.Raw}, o)
+	return parseKube(verb, kubeAction{resource: k.Resource, name: k.Name, namespace: k.Namespace, template: k.ObjectTemplate.Raw}, o)
 }
 
 // helmTimeout is that of the original, in seconds.
 const helmTimeout = 300
 
-func readHelm(verb wire.Verb, h *v1alpha1.HelmWorkSpec, o options) (*wire.Action, *failure) {
+func parseHelm(verb wire.Verb, h *v1alpha1.HelmWorkSpec, o options) (*wire.Action, *failure) {
 	r := &wire.Release{Name: h.ReleaseName, Namespace: h.Namespace, Wait: h.Wait, Timeout: cmp.Or(int(h.TimeoutSeconds), helmTimeout)}
-	a := &wire.Action{Verb: verb, MaxBytes: o.maxBytes, Secrets: secretsMasked(o), Release: r}
+	a := &wire.Action{Verb: verb, MaxBytes: o.maxBytes, Secrets: secretPolicy(o), Release: r}
 	switch {
 	case verb == wire.VerbDelete: // of which chart it is Helm knows
 		return a, nil
@@ -173,7 +173,7 @@ func readHelm(verb wire.Verb, h *v1alpha1.HelmWorkSpec, o options) (*wire.Action
 	return a, nil
 }
 
-func readVerb(text string) (wire.Verb, bool) {
+func parseVerb(text string) (wire.Verb, bool) {
 	for _, v := range []wire.Verb{wire.VerbCreate, wire.VerbUpdate, wire.VerbDelete} {
 		if strings.EqualFold(text, string(v)) {
 			return v, true
@@ -182,16 +182,16 @@ func readVerb(text string) (wire.Verb, bool) {
 	return "", false
 }
 
-// kubeWork is what both APIs say of the object of an action.
-type kubeWork struct {
+// kubeAction is what both APIs say of the object of an action.
+type kubeAction struct {
 	resource, name, namespace string
 	template                  []byte
 }
 
-func readKube(verb wire.Verb, k kubeWork, o options) (*wire.Action, *failure) {
-	a := &wire.Action{Verb: verb, MaxBytes: o.maxBytes, Secrets: secretsMasked(o)}
+func parseKube(verb wire.Verb, k kubeAction, o options) (*wire.Action, *failure) {
+	a := &wire.Action{Verb: verb, MaxBytes: o.maxBytes, Secrets: secretPolicy(o)}
 	if verb == wire.VerbDelete {
-		target, f := readTarget(k)
+		target, f := parseTarget(k)
 		if f != nil {
 			return nil, f
 		}
@@ -205,8 +205,8 @@ func readKube(verb wire.Verb, k kubeWork, o options) (*wire.Action, *failure) {
 	return a, nil
 }
 
-// readTarget says what is deleted; what is not named comes from the template.
-func readTarget(k kubeWork) (wire.Target, *failure) {
+// parseTarget says what is deleted; what is not named comes from the template.
+func parseTarget(k kubeAction) (wire.Target, *failure) {
 	t := wire.Target{Resource: k.resource, Namespace: k.namespace, Name: k.name}
 	var template metav1.PartialObjectMetadata
 	if len(k.template) > 0 {
@@ -234,14 +234,14 @@ func readTarget(k kubeWork) (wire.Target, *failure) {
 	return t, nil
 }
 
-func stateOfWork(w *v1alpha1.Work) state {
+func storedWorkState(w *v1alpha1.Work) state {
 	return state{
 		kind: string(w.Status.Type), reason: w.Status.Reason, observed: w.Status.ObservedGeneration,
 		digest: w.Annotations[AnnotationDigest],
 	}
 }
 
-func nextOfWork(w *v1alpha1.Work, o outcome) state {
+func nextWorkState(w *v1alpha1.Work, o outcome) state {
 	s := state{observed: o.generation}
 	switch {
 	case o.failure != nil:
@@ -251,15 +251,15 @@ func nextOfWork(w *v1alpha1.Work, o outcome) state {
 	case o.refusal() != nil:
 		s.kind, s.reason = string(v1alpha1.WorkFailed), o.refusal().Message
 	case o.view != nil && strings.EqualFold(string(w.Spec.Scope.Mode), string(v1alpha1.PeriodicResourceUpdate)):
-		s.kind, s.reason = string(v1alpha1.WorkProcessing), cutReason(w, o)
+		s.kind, s.reason = string(v1alpha1.WorkProcessing), truncationReason(w, o)
 	default:
-		s.kind, s.reason = string(v1alpha1.WorkCompleted), cutReason(w, o)
+		s.kind, s.reason = string(v1alpha1.WorkCompleted), truncationReason(w, o)
 	}
 	return s
 }
 
-// cutReason says what is left out of a result, and how to see it.
-func cutReason(w *v1alpha1.Work, o outcome) string {
+// truncationReason says what is left out of a result, and how to see it.
+func truncationReason(w *v1alpha1.Work, o outcome) string {
 	if o.action != nil && o.action.Omitted {
 		return "the object is left out: there is no room for it in a result"
 	}
@@ -287,7 +287,7 @@ func viewWork(w *v1alpha1.Work, o outcome) string {
 	default:
 		scope["allNamespaces"] = true
 	}
-	if selector, err := readSelector(s.LabelSelector); err == nil && selector != nil {
+	if selector, err := parseSelector(s.LabelSelector); err == nil && selector != nil {
 		scope["labelSelector"] = selector
 	}
 	if s.FieldSelector != "" {
@@ -315,7 +315,7 @@ func viewResource(s v1alpha1.ResourceFilter) string {
 	}
 }
 
-func statusOfWork(_ client.Object, _, next state, result []byte, now time.Time) any {
+func newWorkStatus(_ client.Object, _, next state, result []byte, now time.Time) any {
 	status := v1alpha1.WorkStatus{
 		Type: v1alpha1.WorkStatusType(next.kind), Reason: next.reason, ObservedGeneration: next.observed,
 		LastUpdateTime: &metav1.Time{Time: now},
