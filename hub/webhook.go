@@ -81,7 +81,7 @@ func (h *hub) addAdmission(ctx context.Context) error {
 // watchRegistration follows the registration of the webhook that records authors. One that is
 // made anew, as after an outage in which somebody deleted it, does not have the bundle yet.
 func (h *hub) watchRegistration(ctx context.Context) error {
-	follower := requester.NewFollower(h.kube, mutatingWebhooks, h.requesters, h.opts.Logger.WithName("authors"))
+	follower := requester.NewRegistrationWatcher(h.kube, mutatingWebhooks, h.requesters, h.opts.Logger.WithName("authors"))
 	if err := follower.Read(ctx); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (h *hub) isForeign(ctx context.Context, namespace string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return !managedcluster.Managed(record), nil
+	return !managedcluster.IsManaged(record), nil
 }
 
 // newUsageLists are those of the views and actions that namespaces hold.

@@ -185,7 +185,7 @@ func (p *Provider) reconsiderSpaced(cluster string) {
 	if p.requeue == nil {
 		return // every record is looked at when the controller starts
 	}
-	wait := p.pace.Wait(cluster)
+	wait := p.pace.Delay(cluster)
 	if wait == 0 {
 		p.pace.Spend(cluster, 0)
 	}

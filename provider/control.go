@@ -159,7 +159,7 @@ func (p *pusher) write() {
 		return
 	}
 	reconnected := connected && !p.connected
-	if wait := ratelimit.Until(p.reconnects); reconnected && wait > 0 {
+	if wait := ratelimit.TokenDelay(p.reconnects); reconnected && wait > 0 {
 		p.timer.Reset(wait)
 		return
 	}

@@ -114,7 +114,7 @@ func (r *clusters) Reconcile(ctx context.Context, request reconcile.Request) (re
 // accepted reports whether the cluster is ours and has a node. One without an id
 // has not been registered yet.
 func accepted(c *clusterv1.ManagedCluster) bool {
-	return managedcluster.Accepted(c) && c.Annotations[managedcluster.AnnotationClusterID] != ""
+	return managedcluster.IsAccepted(c) && c.Annotations[managedcluster.AnnotationClusterID] != ""
 }
 
 // registrationOf says that the name of a node is taken, until it is free.

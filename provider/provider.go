@@ -51,7 +51,7 @@ type Provider struct {
 	// has bound it.
 	requeue func(cluster string, after time.Duration)
 	// pace spaces what agents have the records looked at for.
-	pace ratelimit.Pacer[string]
+	pace ratelimit.KeyedLimiter[string]
 }
 
 // New returns a Provider that does nothing until Start.

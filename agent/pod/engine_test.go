@@ -218,7 +218,7 @@ func TestEventsPerPodAreBounded(t *testing.T) {
 			Type:           corev1.EventTypeNormal, Reason: "Pulled",
 		}
 	}
-	sink.Event(event(0), false)
+	sink.HandleEvent(event(0), false)
 	if keys := e.events.Keys(); len(keys) > 0 {
 		t.Errorf("events of a pod that is not known: %v", keys)
 	}
@@ -227,12 +227,12 @@ func TestEventsPerPodAreBounded(t *testing.T) {
 		t.Errorf("what came early (-want +got):\n%s", diff)
 	}
 	for n := range 2 * wire.PodEventsMax {
-		sink.Event(event(n), false)
+		sink.HandleEvent(event(n), false)
 	}
 	if n := len(e.events.Keys()); n != wire.PodEventsMax {
 		t.Errorf("%d events are kept, want %d", n, wire.PodEventsMax)
 	}
-	sink.Event(event(2*wire.PodEventsMax-1), true)
+	sink.HandleEvent(event(2*wire.PodEventsMax-1), true)
 	if n := len(e.events.Keys()); n != wire.PodEventsMax-1 {
 		t.Errorf("%d events are kept after one expired", n)
 	}

@@ -71,7 +71,7 @@ type eventSink struct {
 	scope  *eventWatch
 }
 
-func (s *eventSink) Event(obj metav1.Object, deleted bool) {
+func (s *eventSink) HandleEvent(obj metav1.Object, deleted bool) {
 	ev, ok := obj.(*corev1.Event)
 	if !ok {
 		return
@@ -89,9 +89,9 @@ func (s *eventSink) Event(obj metav1.Object, deleted bool) {
 	}
 }
 
-func (*eventSink) Begin() {}
+func (*eventSink) StartSync() {}
 
-func (s *eventSink) End(string) {
+func (s *eventSink) FinishSync(string) {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,8 +99,8 @@ func (s *eventSink) End(string) {
 	e.completeSources()
 }
 
-// Refused implements watcher.Sink.
-func (s *eventSink) Refused(err error) {
+// HandleDenied implements watcher.Handler.
+func (s *eventSink) HandleDenied(err error) {
 	s.engine.log.Error(err, "cannot watch the events of pods; the hub does not see them")
 }
 

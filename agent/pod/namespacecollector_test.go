@@ -447,23 +447,23 @@ func TestCreatedNamespacesArePublished(t *testing.T) {
 	e.cfg.Prefix = "eu-"
 	e.collector.cfg.Prefix = "eu-"
 	sink := &namespaceSink{collector: e.collector}
-	sink.Begin()
+	sink.StartSync()
 	leaving := madeFor("eu-leaving", "hub/leaving/u4")
 	leaving.DeletionTimestamp = new(metav1.Now())
 	for _, ns := range []*corev1.Namespace{
 		madeFor("eu-shop", "hub/shop/u1"), madeFor("web", "hub/web/u2"), madeFor("eu-other", "another/other/u3"), madeFor("eu-new", ""), leaving,
 		madeFor("eu-moved", "hub/eu-moved/u5"),
 	} {
-		sink.Event(ns, false)
+		sink.HandleEvent(ns, false)
 	}
-	sink.End("1")
+	sink.FinishSync("1")
 	check(t, "with a prefix", []string{"shop"}, e.collector.createdSource.Keys())
 	if ref, _ := e.collector.createdSource.Ref("shop"); ref.UID != "u1" {
 		t.Errorf("of UID %q", ref.UID)
 	}
 	// After a watch that has missed its end.
-	sink.Begin()
-	sink.End("2")
+	sink.StartSync()
+	sink.FinishSync("2")
 	check(t, "when it is gone", []string(nil), e.collector.createdSource.Keys())
 }
 

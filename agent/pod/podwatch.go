@@ -15,11 +15,11 @@ import (
 
 // startWatcher keeps a sink up to date until ctx or the returned stop ends it; stop does
 // not wait. The sink may keep what it is told of.
-func (e *Engine) startWatcher(ctx context.Context, feed watcher.Feed, to watcher.Sink) (stop func()) {
+func (e *Engine) startWatcher(ctx context.Context, feed watcher.ListWatch, to watcher.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	e.watchers.Go(func() {
 		defer cancel()
-		(&watcher.Follower{Feed: feed, Sink: to, Copy: true}).Run(ctx)
+		(&watcher.Watcher{ListWatch: feed, Handler: to, CopyObjects: true}).Run(ctx)
 	})
 	return cancel
 }
@@ -30,7 +30,7 @@ type podSink struct {
 	seen   map[types.UID]struct{}
 }
 
-func (s *podSink) Event(obj metav1.Object, deleted bool) {
+func (s *podSink) HandleEvent(obj metav1.Object, deleted bool) {
 	pod, ok := obj.(*corev1.Pod)
 	switch {
 	case !ok:
@@ -44,15 +44,15 @@ func (s *podSink) Event(obj metav1.Object, deleted bool) {
 	}
 }
 
-func (s *podSink) Begin() { s.seen = map[types.UID]struct{}{} }
+func (s *podSink) StartSync() { s.seen = map[types.UID]struct{}{} }
 
-func (s *podSink) End(version string) {
+func (s *podSink) FinishSync(version string) {
 	s.engine.observePodList(s.seen, version)
 	s.seen = nil
 }
 
-// Refused is said of the pods too, until they are known.
-func (s *podSink) Refused(err error) {
+// HandleDenied is said of the pods too, until they are known.
+func (s *podSink) HandleDenied(err error) {
 	e := s.engine
 	e.log.Error(err, "cannot watch the pods of the hub in this cluster")
 	e.mu.Lock()

@@ -67,27 +67,27 @@ func newSpokeClient(cfg *rest.Config, user string) (*spokeClient, error) {
 func (s *spokeClient) close() { utilnet.CloseIdleConnectionsFor(s.httpClient.Transport) }
 
 // pods are those of a hub, in all namespaces.
-func (s *spokeClient) pods(hubID string) watcher.Feed {
+func (s *spokeClient) pods(hubID string) watcher.ListWatch {
 	selector := labels.Set{translate.LabelHub: hubID}.String() + "," + translate.LabelHubPodUID
-	return watcher.FeedOf(s.core.Pods(metav1.NamespaceAll), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return watcher.NewListWatch(s.core.Pods(metav1.NamespaceAll), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // events are those of a namespace about pods.
-func (s *spokeClient) events(namespace string) watcher.Feed {
+func (s *spokeClient) events(namespace string) watcher.ListWatch {
 	selector := fields.Set{"involvedObject.kind": "Pod"}.String()
-	return watcher.FeedOf(s.core.Events(namespace), func(o *metav1.ListOptions) { o.FieldSelector = selector })
+	return watcher.NewListWatch(s.core.Events(namespace), func(o *metav1.ListOptions) { o.FieldSelector = selector })
 }
 
 // allowedNamespaces are the namespaces whose owner lets pods in, and no others.
-func (s *spokeClient) allowedNamespaces() watcher.Feed {
+func (s *spokeClient) allowedNamespaces() watcher.ListWatch {
 	selector := labels.Set{LabelPods: PodsAllowed}.String()
-	return watcher.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return watcher.NewListWatch(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // createdNamespaces are the namespaces that were made for pods.
-func (s *spokeClient) createdNamespaces() watcher.Feed {
+func (s *spokeClient) createdNamespaces() watcher.ListWatch {
 	selector := labels.Set{LabelCreatedBy: Creator}.String()
-	return watcher.FeedOf(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	return watcher.NewListWatch(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // copyStore is where copies of one kind are.

@@ -28,7 +28,7 @@ type Engine struct {
 	// objects comes after shares, and one goroutine calls both.
 	objects *resource.Mirror
 	queue   workqueue.TypedRateLimitingInterface[wire.SharedKey]
-	limiter ratelimit.Pacer[wire.SharedKey]
+	limiter ratelimit.KeyedLimiter[wire.SharedKey]
 	// reportNeeded is signalled when sharesToReport is not empty.
 	reportNeeded chan struct{}
 

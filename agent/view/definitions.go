@@ -23,8 +23,8 @@ func (e *Engine) watchDefinitions(ctx context.Context) {
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 	})
 	schedule := rbacwatch.NewSchedule(func(context.Context) { e.retryUnresolved() })
-	follower := &watcher.Follower{
-		Feed: watcher.FeedOf(crds, nil), Sink: definitionSink{schedule: schedule, engine: e}, Log: e.cfg.Logger,
+	follower := &watcher.Watcher{
+		ListWatch: watcher.NewListWatch(crds, nil), Handler: definitionSink{schedule: schedule, engine: e}, Log: e.cfg.Logger,
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -32,23 +32,23 @@ func (e *Engine) watchDefinitions(ctx context.Context) {
 	schedule.Run(ctx)
 }
 
-// definitionSink is a watcher.Sink that keeps nothing.
+// definitionSink is a watcher.Handler that keeps nothing.
 type definitionSink struct {
 	schedule *rbacwatch.Schedule
 	engine   *Engine
 }
 
-// Begin implements watcher.Sink.
-func (definitionSink) Begin() {}
+// StartSync implements watcher.Handler.
+func (definitionSink) StartSync() {}
 
-// End implements watcher.Sink.
-func (definitionSink) End(string) {}
+// FinishSync implements watcher.Handler.
+func (definitionSink) FinishSync(string) {}
 
-// Event implements watcher.Sink.
-func (d definitionSink) Event(metav1.Object, bool) { d.schedule.Trigger() }
+// HandleEvent implements watcher.Handler.
+func (d definitionSink) HandleEvent(metav1.Object, bool) { d.schedule.Trigger() }
 
-// Refused implements watcher.Sink.
-func (d definitionSink) Refused(err error) {
+// HandleDenied implements watcher.Handler.
+func (d definitionSink) HandleDenied(err error) {
 	d.engine.cfg.Logger.Info("views of resources that do not exist wait: definitions cannot be watched", "err", err.Error())
 }
 

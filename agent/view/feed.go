@@ -22,7 +22,7 @@ import (
 
 // feed is what a view follows.
 type feed struct {
-	watcher.Feed
+	watcher.ListWatch
 	// columns are those of a Table, once something came; nil for other views.
 	columns func() json.RawMessage
 }
@@ -70,8 +70,8 @@ func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 		objects = client.Resource(m.Resource).Namespace(spec.Target.Namespace)
 	}
 	f := &feed{
-		Feed:    watcher.FeedOf(objects, func(o *metav1.ListOptions) { applySelectors(o, spec) }),
-		columns: func() json.RawMessage { return nil },
+		ListWatch: watcher.NewListWatch(objects, func(o *metav1.ListOptions) { applySelectors(o, spec) }),
+		columns:   func() json.RawMessage { return nil },
 	}
 	if spec.Table {
 		return newTableFeed(f.Feed), nil

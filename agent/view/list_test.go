@@ -260,15 +260,15 @@ func TestReloadSharesUnchangedItems(t *testing.T) {
 	v := newView(e, "k", wire.View{MaxBytes: 1000}, 1)
 	s := &viewSink{view: v, mapping: mappingOf("configmaps", "ConfigMap"), feed: &feed{columns: func() json.RawMessage { return nil }}}
 	read := func(values ...string) {
-		s.Begin()
+		s.StartSync()
 		for n, value := range values {
-			s.Event(&unstructured.Unstructured{Object: map[string]any{
+			s.HandleEvent(&unstructured.Unstructured{Object: map[string]any{
 				"metadata": map[string]any{"name": strconv.Itoa(n)}, "data": value,
 			}}, false)
 		}
 	}
 	read("a", "b")
-	s.End("1")
+	s.FinishSync("1")
 	shown := v.list
 	read("a", "other")
 	if &s.next.items["/0"][0] != &shown.items["/0"][0] || &s.next.items["/1"][0] == &shown.items["/1"][0] {
@@ -285,11 +285,11 @@ func TestReloadedListIsCountedOnce(t *testing.T) {
 		columns: func() json.RawMessage { return nil },
 	}}
 	obj := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}
-	s.Begin()
-	s.Event(obj, false)
+	s.StartSync()
+	s.HandleEvent(obj, false)
 	once := e.memory.used.Load()
-	s.Begin()
-	s.Event(obj, false)
+	s.StartSync()
+	s.HandleEvent(obj, false)
 	if twice := e.memory.used.Load(); once == 0 || twice != once {
 		t.Errorf("%d bytes at first, then %d", once, twice)
 	}

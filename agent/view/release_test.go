@@ -169,21 +169,21 @@ func TestRevisionRemovedDuringListReloadsIt(t *testing.T) {
 		feed: &feed{columns: func() json.RawMessage { return nil }},
 	}
 	first, second := recordSecret(t, "shop", "web", 1, `{}`), recordSecret(t, "shop", "web", 2, `{}`)
-	s.Begin()
-	s.Event(first, false)
-	s.Event(second, false)
-	s.Event(second, true)
+	s.StartSync()
+	s.HandleEvent(first, false)
+	s.HandleEvent(second, false)
+	s.HandleEvent(second, true)
 	if cancelled != 0 {
 		t.Error("the list is not read to its end: nothing would ever be shown where that happens again and again")
 	}
-	s.End("1")
+	s.FinishSync("1")
 	if cancelled != 1 || v.list == nil {
 		t.Errorf("cancelled %d times, a list is shown: %t", cancelled, v.list != nil)
 	}
-	s.Begin()
-	s.Event(first, false)
-	s.End("2")
-	s.Event(recordSecret(t, "shop", "web", 7, `{}`), true) // one that was never seen
+	s.StartSync()
+	s.HandleEvent(first, false)
+	s.FinishSync("2")
+	s.HandleEvent(recordSecret(t, "shop", "web", 7, `{}`), true) // one that was never seen
 	if cancelled != 1 {
 		t.Error("what is shown was right")
 	}
@@ -360,15 +360,15 @@ func TestRecordsAreNotRetained(t *testing.T) {
 				runtime.ReadMemStats(&m)
 				return m.HeapAlloc
 			}
-			s.Begin()
+			s.StartSync()
 			before := heap()
 			record := `{"manifest":"` + strings.Repeat("kind: ConfigMap\\n", 20_000) + `"}`
 			for release := range 4 {
 				for number := range 10 {
-					s.Event(recordSecret(t, "shop", "web"+strconv.Itoa(release), number+1, record), false)
+					s.HandleEvent(recordSecret(t, "shop", "web"+strconv.Itoa(release), number+1, record), false)
 				}
 			}
-			s.End("1")
+			s.FinishSync("1")
 			if grown := int64(heap()) - int64(before); grown > 2<<20 {
 				t.Errorf("%d bytes are kept, %d are counted", grown, e.memory.used.Load())
 			}

@@ -32,8 +32,8 @@ type viewSink struct {
 	stale     bool
 }
 
-// Begin implements follow.Sink.
-func (s *viewSink) Begin() {
+// StartSync implements follow.Sink.
+func (s *viewSink) StartSync() {
 	s.dropNext()
 	s.view.uncountList()
 	s.revisions.release()
@@ -62,8 +62,8 @@ func (s *viewSink) dropNext() {
 	}
 }
 
-// Event implements follow.Sink.
-func (s *viewSink) Event(obj metav1.Object, deleted bool) {
+// HandleEvent implements follow.Sink.
+func (s *viewSink) HandleEvent(obj metav1.Object, deleted bool) {
 	if s.refusal != nil || !s.isRequested(obj) {
 		return
 	}
@@ -89,8 +89,8 @@ func (s *viewSink) isRequested(obj metav1.Object) bool {
 	return t.Name == "" || obj.GetName() == t.Name && (!isNamespaced(s.mapping) || obj.GetNamespace() == t.Namespace)
 }
 
-// End implements follow.Sink.
-func (s *viewSink) End(string) {
+// FinishSync implements follow.Sink.
+func (s *viewSink) FinishSync(string) {
 	if s.refusal != nil {
 		return
 	}
@@ -110,8 +110,8 @@ func (s *viewSink) setColumns() {
 	}
 }
 
-// Refused implements follow.Sink.
-func (s *viewSink) Refused(err error) {
+// HandleDenied implements follow.Sink.
+func (s *viewSink) HandleDenied(err error) {
 	s.refusal = err
 	s.cancel()
 }

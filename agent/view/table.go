@@ -48,9 +48,9 @@ type tableConverter struct {
 }
 
 // newTableFeed follows a feed of Tables as one of objects.
-func newTableFeed(of watcher.Feed) *feed {
+func newTableFeed(of watcher.ListWatch) *feed {
 	t := &tableConverter{}
-	return &feed{columns: t.getColumns, Feed: watcher.Feed{
+	return &feed{columns: t.getColumns, ListWatch: watcher.ListWatch{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.Continue == "" {
 				t.reset()

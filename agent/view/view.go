@@ -153,8 +153,8 @@ func (v *view) watch(ctx context.Context) error {
 	v.setWatch(m, cancel)
 	s := &viewSink{view: v, mapping: m, feed: feed, cancel: cancel}
 	defer s.close()
-	(&watcher.Follower{
-		Feed: feed.Feed, Sink: s, Refusal: func(err error) bool { return refusalOf(err) != nil },
+	(&watcher.Watcher{
+		ListWatch: feed.ListWatch, Handler: s, IsDenied: func(err error) bool { return refusalOf(err) != nil },
 		Log: v.engine.cfg.Logger,
 	}).Run(ctx)
 	if apierrors.IsNotFound(s.refusal) {

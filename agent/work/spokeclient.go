@@ -158,16 +158,16 @@ func (s *spokeClient) setOwners(ctx context.Context, at target, live *metav1.Par
 }
 
 // newFeed reads a scope as metadata where that says enough.
-func (s *spokeClient) newFeed(sc scope) watcher.Feed {
+func (s *spokeClient) newFeed(sc scope) watcher.ListWatch {
 	if isMetadataOnly(sc.Group, sc.Resource) && !sc.hasContent {
 		return s.newMetadataFeed(sc)
 	}
-	return watcher.FeedOf(s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
+	return watcher.NewListWatch(s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
 }
 
 // newMetadataFeed reads any scope as metadata.
-func (s *spokeClient) newMetadataFeed(sc scope) watcher.Feed {
-	return watcher.FeedOf(s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
+func (s *spokeClient) newMetadataFeed(sc scope) watcher.ListWatch {
+	return watcher.NewListWatch(s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
 }
 
 // anchors reads and writes the anchors of a dialect.

@@ -34,12 +34,12 @@ func (s scope) id(obj metav1.Object) objectID {
 
 // startWatch keeps a sink up to date with a scope until the engine or the returned stop
 // ends it. stop does not wait: it is called with locks held.
-func (e *Engine) startWatch(s scope, feed watcher.Feed, to watcher.Sink) (stop func()) {
+func (e *Engine) startWatch(s scope, feed watcher.ListWatch, to watcher.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(e.runCtx)
 	log := e.log.WithValues("resource", s.String(), "namespace", s.namespace)
 	e.watches.Go(func() {
 		defer cancel()
-		(&watcher.Follower{Feed: feed, Sink: to, Refusal: isPermanentWatchError, Log: log}).Run(ctx)
+		(&watcher.Watcher{ListWatch: feed, Handler: to, IsDenied: isPermanentWatchError, Log: log}).Run(ctx)
 	})
 	return cancel
 }
@@ -62,8 +62,8 @@ type objectSink struct {
 	seen      map[objectID]struct{}
 }
 
-// Event implements watcher.Sink.
-func (o *objectSink) Event(obj metav1.Object, deleted bool) {
+// HandleEvent implements watcher.Handler.
+func (o *objectSink) HandleEvent(obj metav1.Object, deleted bool) {
 	id := o.scope.id(obj)
 	if !o.inventory.has(id) {
 		return // dropped before anything of it is kept
@@ -82,20 +82,20 @@ func (o *objectSink) Event(obj metav1.Object, deleted bool) {
 	o.requeue(o.inventory.handleEvent(id, newObservedObject(obj), deleted, at, readings...))
 }
 
-// Begin implements watcher.Sink.
-func (o *objectSink) Begin() {
+// StartSync implements watcher.Handler.
+func (o *objectSink) StartSync() {
 	o.inventory.beginResync(o.scope)
 	o.seen = map[objectID]struct{}{}
 }
 
-// End implements watcher.Sink.
-func (o *objectSink) End(version string) {
+// FinishSync implements watcher.Handler.
+func (o *objectSink) FinishSync(version string) {
 	o.requeue(o.inventory.endResync(o.scope, o.seen, version))
 	o.seen = nil
 }
 
-// Refused implements watcher.Sink.
-func (o *objectSink) Refused(err error) {
+// HandleDenied implements watcher.Handler.
+func (o *objectSink) HandleDenied(err error) {
 	o.requeue(o.inventory.recordWatchError(o.scope, err))
 }
 
@@ -114,8 +114,8 @@ type anchorSink struct {
 	seen    map[string]struct{}
 }
 
-// Event implements watcher.Sink.
-func (a *anchorSink) Event(obj metav1.Object, deleted bool) {
+// HandleEvent implements watcher.Handler.
+func (a *anchorSink) HandleEvent(obj metav1.Object, deleted bool) {
 	if a.seen != nil && !deleted {
 		a.seen[obj.GetName()] = struct{}{}
 	}
@@ -128,12 +128,12 @@ func (a *anchorSink) Event(obj metav1.Object, deleted bool) {
 	}
 }
 
-// Begin implements watcher.Sink.
-func (a *anchorSink) Begin() { a.seen = map[string]struct{}{} }
+// StartSync implements watcher.Handler.
+func (a *anchorSink) StartSync() { a.seen = map[string]struct{}{} }
 
-// End looks at every anchor that was not there. One that was made since the
+// FinishSync looks at every anchor that was not there. One that was made since the
 // version of the events is looked at in vain.
-func (a *anchorSink) End(string) {
+func (a *anchorSink) FinishSync(string) {
 	for _, name := range a.engine.anchorNames(a.dialect) {
 		if _, ok := a.seen[name]; !ok {
 			a.engine.requeueByAnchor(a.dialect + "/" + name)
@@ -142,8 +142,8 @@ func (a *anchorSink) End(string) {
 	a.seen = nil
 }
 
-// Refused implements watcher.Sink.
-func (a *anchorSink) Refused(err error) {
+// HandleDenied implements watcher.Handler.
+func (a *anchorSink) HandleDenied(err error) {
 	a.engine.log.Error(err, "cannot watch anchors", "dialect", a.dialect)
 }
 
@@ -302,8 +302,8 @@ func (e *Engine) updateDefinitionWatch() {
 // appeared or changed; that it was established is one of those changes.
 type definitionSink struct{ engine *Engine }
 
-// Event implements watcher.Sink.
-func (d definitionSink) Event(obj metav1.Object, deleted bool) {
+// HandleEvent implements watcher.Handler.
+func (d definitionSink) HandleEvent(obj metav1.Object, deleted bool) {
 	if deleted {
 		return
 	}
@@ -319,14 +319,14 @@ func (d definitionSink) Event(obj metav1.Object, deleted bool) {
 	}
 }
 
-// Begin implements watcher.Sink.
-func (definitionSink) Begin() {}
+// StartSync implements watcher.Handler.
+func (definitionSink) StartSync() {}
 
-// End implements watcher.Sink.
-func (definitionSink) End(string) {}
+// FinishSync implements watcher.Handler.
+func (definitionSink) FinishSync(string) {}
 
-// Refused implements watcher.Sink.
-func (d definitionSink) Refused(err error) {
+// HandleDenied implements watcher.Handler.
+func (d definitionSink) HandleDenied(err error) {
 	d.engine.log.Error(err, "cannot watch definitions; unknown kinds are tried again at intervals")
 }
 

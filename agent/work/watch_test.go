@@ -52,13 +52,13 @@ func TestObjectClaimedDuringInitialEventsIsKept(t *testing.T) {
 			late := s.target()
 			late.Name = "late"
 			sink := &objectSink{inventory: s.inventory, requeue: s.add, scope: scopeOf(late)}
-			sink.Begin()
+			sink.StartSync()
 			tc.claim(
 				func() { s.addClaim(late, "w", "anchor") },
 				func() {
-					sink.Event(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: late.Namespace, Name: late.Name, UID: "v", ResourceVersion: "11"}}, false)
+					sink.HandleEvent(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: late.Namespace, Name: late.Name, UID: "v", ResourceVersion: "11"}}, false)
 				})
-			sink.End("20")
+			sink.FinishSync("20")
 			live, known, _ := s.get(late.objectID)
 			if known != tc.known || known && live == nil {
 				t.Errorf("%s: known %t, live %+v; want known %t", tc.reason, known, live, tc.known)

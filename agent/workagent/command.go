@@ -27,12 +27,12 @@ const (
 	driverKube = "kube"
 	// defaultNamespace is where OCM's operator runs its agents.
 	defaultNamespace = "open-cluster-management-agent"
-	// podNamespace is the file in which a pod finds its namespace.
-	podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+	// podNamespaceFile is the file in which a pod finds its namespace.
+	podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-	ignored = " (accepted for compatibility and ignored: "
-	// leaseTimes is the default of each of three flags.
-	leaseTimes = " (without the three flags 15s, 8s and 2s; what is left out beside another one is OCM's: 137s, 107s, 26s)"
+	ignoredPrefix = " (accepted for compatibility and ignored: "
+	// leaseDefaults is the default of each of three flags.
+	leaseDefaults = " (without the three flags 15s, 8s and 2s; what is left out beside another one is OCM's: 137s, 107s, 26s)"
 )
 
 // The feature gates of OCM's work agent that mean something here.
@@ -91,7 +91,7 @@ func agentCommand(process func() string) *cobra.Command {
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.read(cmd.Flags()); err != nil {
+			if err := flags.readConfigFile(cmd.Flags()); err != nil {
 				return err
 			}
 			cfg, err := flags.config(process())
@@ -144,17 +144,17 @@ func (f *Flags) bindServing(fs *pflag.FlagSet) {
 	fs.StringVar(&f.file, "config", "", "path of a GenericOperatorConfig; what flags say counts more, and its change ends the process")
 	fs.StringVar(&f.TLSMinVersion, "tls-min-version", "", "lowest version that --listen serves, VersionTLS10 to VersionTLS13; empty means "+defaultTLSVersion)
 	fs.StringSliceVar(&f.TLSCipherSuites, "tls-cipher-suites", nil, "cipher suites that --listen serves below TLS 1.3, by their IANA names; none means Go's choice")
-	fs.DurationVar(&f.Lease.Duration, "leader-election-lease-duration", 0, "how long others wait for a holder of the Lease that is silent"+leaseTimes)
-	fs.DurationVar(&f.Lease.Renewal, "leader-election-renew-deadline", 0, "how long the holder tries to renew the Lease"+leaseTimes)
-	fs.DurationVar(&f.Lease.Retry, "leader-election-retry-period", 0, "pause between attempts to take or renew the Lease"+leaseTimes)
+	fs.DurationVar(&f.Lease.Duration, "leader-election-lease-duration", 0, "how long others wait for a holder of the Lease that is silent"+leaseDefaults)
+	fs.DurationVar(&f.Lease.Renewal, "leader-election-renew-deadline", 0, "how long the holder tries to renew the Lease"+leaseDefaults)
+	fs.DurationVar(&f.Lease.Retry, "leader-election-retry-period", 0, "pause between attempts to take or renew the Lease"+leaseDefaults)
 }
 
 func (f *Flags) bindIgnored(fs *pflag.FlagSet) {
-	fs.DurationVar(&f.interval, "status-sync-interval", 10*time.Second, "how often status is synced"+ignored+"it is reported on the event)")
-	fs.IntVar(&f.watches, "max-feedback-watch", 50, "how many kinds are watched for feedback"+ignored+"all are)")
-	fs.StringVar(&f.client, "cloudevents-client-id", "", "name of this client at a broker of CloudEvents"+ignored+"there is none)")
-	fs.StringSliceVar(&f.codecs, "cloudevents-client-codecs", nil, "codecs of CloudEvents"+ignored+"there are none)")
-	fs.DurationVar(&f.flush, "log-flush-frequency", 5*time.Second, "how often the log is flushed"+ignored+"each line is)")
+	fs.DurationVar(&f.interval, "status-sync-interval", 10*time.Second, "how often status is synced"+ignoredPrefix+"it is reported on the event)")
+	fs.IntVar(&f.watches, "max-feedback-watch", 50, "how many kinds are watched for feedback"+ignoredPrefix+"all are)")
+	fs.StringVar(&f.client, "cloudevents-client-id", "", "name of this client at a broker of CloudEvents"+ignoredPrefix+"there is none)")
+	fs.StringSliceVar(&f.codecs, "cloudevents-client-codecs", nil, "codecs of CloudEvents"+ignoredPrefix+"there are none)")
+	fs.DurationVar(&f.flush, "log-flush-frequency", 5*time.Second, "how often the log is flushed"+ignoredPrefix+"each line is)")
 }
 
 // config checks the flags, and reads the kubeconfigs that they name.
@@ -248,7 +248,7 @@ func namespaceOf(asked string) string {
 	if asked != "" {
 		return asked
 	}
-	if text, err := os.ReadFile(podNamespace); err == nil && len(strings.TrimSpace(string(text))) > 0 {
+	if text, err := os.ReadFile(podNamespaceFile); err == nil && len(strings.TrimSpace(string(text))) > 0 {
 		return strings.TrimSpace(string(text))
 	}
 	return defaultNamespace

@@ -34,13 +34,13 @@ func parse(t *testing.T, args ...string) (Config, error) {
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	if err := flags.read(fs); err != nil {
+	if err := flags.readConfigFile(fs); err != nil {
 		return Config{}, err
 	}
 	return flags.config("me")
 }
 
-func TestTheFlagsOfOCMsOperatorAreTaken(t *testing.T) {
+func TestFlagsOfOCMOperatorAreAccepted(t *testing.T) {
 	spoke, hub := kubeconfig(t, "https://spoke:6443"), kubeconfig(t, "https://hub:6443/path")
 	cfg, err := parse(t, "--kubeconfig="+spoke, "--workload-source-driver=kube", "--workload-source-config="+hub, "--spoke-cluster-name=c1",
 		"--agent-id=a1", "--status-sync-interval=60s", "--appliedmanifestwork-eviction-grace-period=876000h", "--max-json-raw-length=2048",
@@ -62,13 +62,13 @@ func TestTheFlagsOfOCMsOperatorAreTaken(t *testing.T) {
 		RawFeedback: true, ExecutorCaches: true, SpokeLimit: Limit{QPS: 5, Burst: 10}, HubLimit: Limit{QPS: 7.5, Burst: 15},
 		TerminateOnFiles: []string{"/a", "/b"}, Listen: "127.0.0.1:0", Workers: 3, Process: "me",
 	}
-	if diff := cmp.Diff(shown(want), shown(cfg)); diff != "" {
+	if diff := cmp.Diff(summarize(want), summarize(cfg)); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 }
 
-// shown is a configuration without what cannot be compared.
-func shown(c Config) map[string]any {
+// summarize is a configuration without what cannot be compared.
+func summarize(c Config) map[string]any {
 	return map[string]any{
 		"cluster": c.Cluster, "agent": c.AgentID, "works": c.WorkNamespace, "namespace": c.Namespace, "grace": c.EvictionGrace,
 		"length": c.MaxJSONRawLength, "raw": c.RawFeedback, "caches": c.ExecutorCaches, "limits": []Limit{c.SpokeLimit, c.HubLimit},
@@ -76,13 +76,13 @@ func shown(c Config) map[string]any {
 	}
 }
 
-func TestDefaultsAreOCMs(t *testing.T) {
+func TestDefaultsAreThoseOfOCM(t *testing.T) {
 	cfg, err := parse(t, "--workload-source-config="+kubeconfig(t, "https://hub"), "--kubeconfig="+kubeconfig(t, "https://spoke"), "--spoke-cluster-name=c1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cfg.EvictionGrace != time.Hour || cfg.MaxJSONRawLength != 1024 || !cfg.LeaderElection || cfg.Listen != "0.0.0.0:8443" || cfg.AgentID != "" || cfg.RawFeedback || cfg.ExecutorCaches {
-		t.Errorf("%+v", shown(cfg))
+		t.Errorf("%+v", summarize(cfg))
 	}
 	if cfg.SpokeLimit.QPS != 0 || cfg.HubLimit.QPS != 0 {
 		t.Error("the client limits itself, which is the API server's to do")
@@ -92,14 +92,14 @@ func TestDefaultsAreOCMs(t *testing.T) {
 	}
 }
 
-func TestAHostedAgentsSpokeIsElsewhere(t *testing.T) {
+func TestSpokeKubeconfigOverridesKubeconfig(t *testing.T) {
 	cfg, err := parse(t, "--workload-source-config="+kubeconfig(t, "https://hub"), "--kubeconfig="+kubeconfig(t, "https://here"), "--spoke-kubeconfig="+kubeconfig(t, "https://there"))
 	if err != nil || cfg.Spoke.Host != "https://there" {
 		t.Errorf("%v, %v", cfg.Spoke, err)
 	}
 }
 
-func TestWrongFlagsAreRefusedByName(t *testing.T) {
+func TestInvalidFlagsAreNamedInErrors(t *testing.T) {
 	hub, spoke := "--workload-source-config="+kubeconfig(t, "https://hub"), "--kubeconfig="+kubeconfig(t, "https://spoke")
 	cases := map[string]struct {
 		reason string
@@ -138,7 +138,7 @@ func TestWrongFlagsAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestHelpSaysWhatIsIgnored(t *testing.T) {
+func TestHelpMarksIgnoredFlags(t *testing.T) {
 	cmd := Command(func() string { return "me" })
 	if !cmd.HasAlias("/work") {
 		t.Error("OCM's operator starts /work")
@@ -154,7 +154,7 @@ func TestHelpSaysWhatIsIgnored(t *testing.T) {
 	}
 }
 
-func TestAnchorsAreMarkedForTheAgentOrItsHub(t *testing.T) {
+func TestHubIDFollowsAgentID(t *testing.T) {
 	if hubID("a", "hash") != hubID("a", "other") {
 		t.Error("an agent with an id forgets its anchors when the hub's URL changes")
 	}

@@ -42,9 +42,9 @@ func (r *rig) values() map[string]int64 {
 
 func TestFeedbackIntegersKeepTheirPrecision(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
+	r.acceptWork(t)
 	for _, want := range []map[string]int64{{"a": 1 << 53, "b": math.MaxInt64}, {"a": 1<<53 + 1, "b": math.MinInt64}} {
-		r.tell(t, withFeedback(want))
+		r.report(t, withFeedback(want))
 		r.run(t)
 		if diff := cmp.Diff(want, r.values()); diff != "" {
 			t.Errorf("values (-want +got):\n%s", diff)

@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// manager is the field manager of what is written to the hub.
-	manager = "spokelet-agent"
+	// fieldManager is the field manager of what is written to the hub.
+	fieldManager = "spokelet-agent"
 	// writers bound how many works are written at once.
 	writers = 16
 )
@@ -36,11 +36,11 @@ const (
 // hub is the hub's side of an engine: it watches the works, and writes what is
 // reported of them.
 type hub struct {
-	kinds   []*kind
-	board   *board
-	log     logr.Logger
-	metrics *statuswriter.Metrics
-	pace    ratelimit.Pacer[wire.WorkKey]
+	kinds       []*kind
+	store       *workStore
+	log         logr.Logger
+	metrics     *statuswriter.Metrics
+	statusPacer ratelimit.KeyedLimiter[wire.WorkKey]
 
 	// reports holds the works of which a report is to be written, finalizers those
 	// that are to get theirs.
@@ -57,14 +57,14 @@ func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
 		return nil, err
 	}
 	m, err := statuswriter.NewMetrics(registerer, statuswriter.Help{
-		Write: "Time from a status to its write on the hub.",
-		Way:   "Time from an event in the spoke to the write of the status that tells of it.",
+		WriteLatency: "Time from a status to its write on the hub.",
+		Latency:      "Time from an event in the spoke to the write of the status that tells of it.",
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &hub{
-		kinds: all, board: newBoard(), log: cfg.Logger.WithName("hub"), metrics: m,
+		kinds: all, store: newWorkStore(), log: cfg.Logger.WithName("hub"), metrics: m,
 		reports:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
 		finalizers: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
 		pending:    statuswriter.Box{},
@@ -73,14 +73,14 @@ func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
 
 // run feeds the engine until ctx ends, and writes what it reports.
 func (h *hub) run(ctx context.Context, to resource.Receiver) error {
-	h.board.open(to, len(h.kinds))
+	h.store.start(to, len(h.kinds))
 	var wg sync.WaitGroup
 	for range writers {
-		wg.Go(func() { serve(ctx, h.reports, h.report) })
-		wg.Go(func() { serve(ctx, h.finalizers, h.hold) })
+		wg.Go(func() { runQueue(ctx, h.reports, h.writeReport) })
+		wg.Go(func() { runQueue(ctx, h.finalizers, h.addFinalizer) })
 	}
 	for _, k := range h.kinds {
-		wg.Go(func() { h.follow(ctx, k) })
+		wg.Go(func() { h.watchKind(ctx, k) })
 	}
 	<-ctx.Done()
 	h.reports.ShutDown()
@@ -89,8 +89,8 @@ func (h *hub) run(ctx context.Context, to resource.Receiver) error {
 	return nil
 }
 
-// serve does the work of a queue until it is shut down.
-func serve(ctx context.Context, q workqueue.TypedRateLimitingInterface[wire.WorkKey], do func(context.Context, wire.WorkKey)) {
+// runQueue does the work of a queue until it is shut down.
+func runQueue(ctx context.Context, q workqueue.TypedRateLimitingInterface[wire.WorkKey], do func(context.Context, wire.WorkKey)) {
 	for {
 		key, quit := q.Get()
 		if quit {
@@ -101,10 +101,10 @@ func serve(ctx context.Context, q workqueue.TypedRateLimitingInterface[wire.Work
 	}
 }
 
-// follow keeps the board up to date with one kind until ctx ends.
-func (h *hub) follow(ctx context.Context, k *kind) {
-	watched := &source{kind: k, log: h.log.WithValues("resource", k.resource.Resource, "namespace", k.namespace)}
-	r := cache.NewReflectorWithOptions(watched, k.blank().object(), &store{hub: h, kind: k}, cache.ReflectorOptions{Name: k.dialect})
+// watchKind keeps the board up to date with one kind until ctx ends.
+func (h *hub) watchKind(ctx context.Context, k *kind) {
+	watched := &listWatcher{kind: k, log: h.log.WithValues("resource", k.resource.Resource, "namespace", k.namespace)}
+	r := cache.NewReflectorWithOptions(watched, k.blank().object(), &reflectorStore{hub: h, kind: k}, cache.ReflectorOptions{Name: k.dialect})
 	r.RunWithContext(klog.NewContext(ctx, logr.Discard()))
 }
 
@@ -118,9 +118,9 @@ func (h *hub) kind(key wire.WorkKey) (*kind, bool) {
 	return nil, false
 }
 
-// source lists and watches one kind. What goes wrong is logged once for each
+// listWatcher lists and watches one kind. What goes wrong is logged once for each
 // reason.
-type source struct {
+type listWatcher struct {
 	kind *kind
 	log  logr.Logger
 
@@ -129,32 +129,32 @@ type source struct {
 }
 
 // ListWithContext implements cache.ListerWithContext.
-func (s *source) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (s *listWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list := s.kind.blankList()
 	err := s.request(o).Do(ctx).Into(list)
-	s.report(ctx, err)
+	s.logError(ctx, err)
 	return list, err
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
-func (s *source) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (s *listWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	w, err := s.request(o).Watch(ctx)
-	s.report(ctx, err)
+	s.logError(ctx, err)
 	return w, err
 }
 
 // List implements cache.ListerWatcher.
-func (s *source) List(o metav1.ListOptions) (runtime.Object, error) {
+func (s *listWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
 	return s.ListWithContext(context.Background(), o)
 }
 
 // Watch implements cache.ListerWatcher.
-func (s *source) Watch(o metav1.ListOptions) (watch.Interface, error) {
+func (s *listWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), o)
 }
 
-func (s *source) request(o metav1.ListOptions) *rest.Request {
+func (s *listWatcher) request(o metav1.ListOptions) *rest.Request {
 	r := s.kind.client.Get().Namespace(s.kind.namespace).Resource(s.kind.resource.Resource).VersionedParams(&o, metav1.ParameterCodec)
 	if o.TimeoutSeconds != nil {
 		r = r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
@@ -162,7 +162,7 @@ func (s *source) request(o metav1.ListOptions) *rest.Request {
 	return r
 }
 
-func (s *source) report(ctx context.Context, err error) {
+func (s *listWatcher) logError(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -185,7 +185,7 @@ func (h *hub) get(ctx context.Context, k *kind, name string) error {
 	if err != nil {
 		return fmt.Errorf("get work: %w", err)
 	}
-	h.board.refresh(k.key(name), w)
+	h.store.refresh(k.key(name), w)
 	return nil
 }
 
@@ -193,10 +193,10 @@ func (h *hub) get(ctx context.Context, k *kind, name string) error {
 func (h *hub) patch(ctx context.Context, k *kind, name string, body []byte, subresource ...string) error {
 	w := k.blank()
 	err := k.client.Patch(types.MergePatchType).Namespace(k.namespace).Resource(k.resource.Resource).Name(name).SubResource(subresource...).
-		VersionedParams(&metav1.PatchOptions{FieldManager: manager}, metav1.ParameterCodec).Body(body).Do(ctx).Into(w.object())
+		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, metav1.ParameterCodec).Body(body).Do(ctx).Into(w.object())
 	if err != nil {
 		return fmt.Errorf("patch work: %w", err)
 	}
-	h.board.refresh(k.key(name), w)
+	h.store.refresh(k.key(name), w)
 	return nil
 }

@@ -136,10 +136,10 @@ func (s *apiServer) stored() *workv1.ManifestWork {
 // rig is a hub whose queues are worked on by hand.
 type rig struct {
 	*hub
-	server *apiServer
-	store  *store
-	heard  []string // by the engine
-	wanted map[string]wire.Work
+	server   *apiServer
+	store    *reflectorStore
+	received []string // by the engine
+	wanted   map[string]wire.Work
 }
 
 func newRig(t *testing.T, name string) *rig {
@@ -152,7 +152,7 @@ func newRig(t *testing.T, name string) *rig {
 	server := httptest.NewServer(r.server)
 	cfg := Config{Hub: &rest.Config{Host: server.URL, QPS: -1}, Cluster: "c1"}
 	t.Cleanup(func() {
-		closeIdle(cfg.Hub)
+		closeIdleConnections(cfg.Hub)
 		server.Close()
 	})
 	var err error
@@ -161,24 +161,24 @@ func newRig(t *testing.T, name string) *rig {
 	}
 	t.Cleanup(r.reports.ShutDown)
 	t.Cleanup(r.finalizers.ShutDown)
-	r.store = &store{hub: r.hub, kind: r.kinds[0]}
-	r.board.open(resource.Receiver{
+	r.store = &reflectorStore{hub: r.hub, kind: r.kinds[0]}
+	r.store.start(resource.Receiver{
 		Put: func(p resource.Resource) {
 			body, err := wire.DecodeWork(p.Body)
 			if err != nil {
 				t.Error(err)
 			}
-			r.heard = append(r.heard, "put "+p.Key)
+			r.received = append(r.received, "put "+p.Key)
 			r.wanted[p.Key] = body
 		},
-		Delete: func(key string) { r.heard = append(r.heard, "delete "+key) },
-		Synced: func() { r.heard = append(r.heard, "synced") },
+		Delete: func(key string) { r.received = append(r.received, "delete "+key) },
+		Synced: func() { r.received = append(r.received, "synced") },
 	}, 1)
 	return r
 }
 
-// watch has the watch tell what is stored.
-func (r *rig) watch(t *testing.T) {
+// deliver has the watch tell what is stored.
+func (r *rig) deliver(t *testing.T) {
 	t.Helper()
 	if err := r.store.Update(r.server.stored()); err != nil {
 		t.Fatal(err)
@@ -190,26 +190,26 @@ func (r *rig) run(t *testing.T) {
 	t.Helper()
 	for r.finalizers.Len() > 0 {
 		key, _ := r.finalizers.Get()
-		r.hold(t.Context(), key)
+		r.addFinalizer(t.Context(), key)
 		r.finalizers.Done(key)
 	}
 	for r.reports.Len() > 0 {
 		key, _ := r.reports.Get()
-		r.report(t.Context(), key)
+		r.writeReport(t.Context(), key)
 		r.reports.Done(key)
 	}
 }
 
-// held has the work seen and held, and the engine told.
-func (r *rig) held(t *testing.T) {
+// acceptWork has the work seen and held, and the engine told.
+func (r *rig) acceptWork(t *testing.T) {
 	t.Helper()
-	r.watch(t)
+	r.deliver(t)
 	r.run(t)
-	r.watch(t)
+	r.deliver(t)
 	r.server.patches = nil
 }
 
-func (r *rig) tell(t *testing.T, s wire.WorkStatus) {
+func (r *rig) report(t *testing.T, s wire.WorkStatus) {
 	t.Helper()
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -227,20 +227,20 @@ func applied(generation int64, status metav1.ConditionStatus) wire.WorkStatus {
 	}}}
 }
 
-func TestAWorkIsHeldBeforeTheEngineHearsOfIt(t *testing.T) {
+func TestFinalizerIsAddedBeforeEngineReceivesWork(t *testing.T) {
 	r := newRig(t, "w")
-	r.watch(t)
-	if r.heard != nil {
-		t.Errorf("the engine has heard %v of a work that nobody holds", r.heard)
+	r.deliver(t)
+	if r.received != nil {
+		t.Errorf("the engine has heard %v of a work that nobody holds", r.received)
 	}
 	r.run(t)
 	if diff := cmp.Diff([]string{workconvert.ManifestWorkFinalizer}, r.server.stored().Finalizers); diff != "" {
 		t.Errorf("finalizers (-want +got):\n%s", diff)
 	}
-	r.watch(t)
-	r.watch(t)
+	r.deliver(t)
+	r.deliver(t)
 	r.run(t)
-	if diff := cmp.Diff([]string{"put manifestwork/c1/w"}, r.heard); diff != "" {
+	if diff := cmp.Diff([]string{"put manifestwork/c1/w"}, r.received); diff != "" {
 		t.Errorf("the engine has heard (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"w"}, r.server.patches); diff != "" {
@@ -251,7 +251,7 @@ func TestAWorkIsHeldBeforeTheEngineHearsOfIt(t *testing.T) {
 	}
 }
 
-func TestTheEngineHearsOfWhatChangesWhatIsWanted(t *testing.T) {
+func TestEngineReceivesRelevantChangesOnly(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*workv1.ManifestWork)
@@ -269,26 +269,26 @@ func TestTheEngineHearsOfWhatChangesWhatIsWanted(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "w")
-			r.held(t)
-			r.heard = nil
+			r.acceptWork(t)
+			r.received = nil
 			r.server.change(c.change)
-			r.watch(t)
-			if (r.heard != nil) != c.hears {
-				t.Errorf("%s: it has heard %v", c.reason, r.heard)
+			r.deliver(t)
+			if (r.received != nil) != c.hears {
+				t.Errorf("%s: it has heard %v", c.reason, r.received)
 			}
 		})
 	}
 }
 
-func TestAStatusIsWrittenOnceAndOnlyWhenItSaysSomethingNew(t *testing.T) {
+func TestStatusIsWrittenOnlyWhenChanged(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
+	r.acceptWork(t)
 	for range 3 { // the latest replaces those before it
-		r.tell(t, applied(1, metav1.ConditionFalse))
-		r.tell(t, applied(1, metav1.ConditionTrue))
+		r.report(t, applied(1, metav1.ConditionFalse))
+		r.report(t, applied(1, metav1.ConditionTrue))
 	}
 	r.run(t)
-	r.tell(t, applied(1, metav1.ConditionTrue))
+	r.report(t, applied(1, metav1.ConditionTrue))
 	r.run(t)
 	if diff := cmp.Diff([]string{"w/status"}, r.server.patches); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
@@ -297,27 +297,27 @@ func TestAStatusIsWrittenOnceAndOnlyWhenItSaysSomethingNew(t *testing.T) {
 		t.Errorf("status %+v", r.server.stored().Status)
 	}
 	// The watch has not brought back our own write: it counts all the same.
-	r.tell(t, applied(1, metav1.ConditionFalse))
+	r.report(t, applied(1, metav1.ConditionFalse))
 	r.run(t)
 	if len(r.server.patches) != 2 || meta.IsStatusConditionTrue(r.server.stored().Status.Conditions, workv1.WorkApplied) {
 		t.Errorf("what takes the last status back is lost: %v", r.server.patches)
 	}
 }
 
-func TestAConflictIsReadAgain(t *testing.T) {
+func TestConflictIsRetriedWithCurrentVersion(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
+	r.acceptWork(t)
 	r.server.change(func(w *workv1.ManifestWork) {
 		w.Status.Conditions = []metav1.Condition{{Type: "Theirs", Status: "True", Reason: "R", LastTransitionTime: metav1.Now()}}
 	})
-	r.tell(t, applied(1, metav1.ConditionTrue))
+	r.report(t, applied(1, metav1.ConditionTrue))
 	r.run(t)
 	got := r.server.stored().Status.Conditions
 	if !meta.IsStatusConditionTrue(got, workv1.WorkApplied) || !meta.IsStatusConditionTrue(got, "Theirs") {
 		t.Errorf("conditions %+v", got)
 	}
 	r.server.change(func(w *workv1.ManifestWork) { w.Finalizers = []string{"theirs"} })
-	r.watch(t)
+	r.deliver(t)
 	r.server.change(func(w *workv1.ManifestWork) { w.Labels = map[string]string{"a": "b"} })
 	r.run(t)
 	if diff := cmp.Diff([]string{"theirs", workconvert.ManifestWorkFinalizer}, r.server.stored().Finalizers); diff != "" {
@@ -325,7 +325,7 @@ func TestAConflictIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestReportsThatAreNoMoreTrueAreDropped(t *testing.T) {
+func TestStaleReportsAreDropped(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		before func(*rig)
@@ -347,10 +347,10 @@ func TestReportsThatAreNoMoreTrueAreDropped(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "w")
-			r.held(t)
+			r.acceptWork(t)
 			c.before(r)
-			r.watch(t)
-			r.tell(t, c.report)
+			r.deliver(t)
+			r.report(t, c.report)
 			r.run(t)
 			if r.server.patches != nil {
 				t.Errorf("%s: %v", c.reason, r.server.patches)
@@ -359,9 +359,9 @@ func TestReportsThatAreNoMoreTrueAreDropped(t *testing.T) {
 	}
 }
 
-func TestAStatusThatCannotBeStoredIsGivenBack(t *testing.T) {
+func TestOversizedReportIsRejected(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
+	r.acceptWork(t)
 	big := applied(1, metav1.ConditionTrue)
 	for i := range 20000 {
 		big.Manifests = append(big.Manifests, workv1.ManifestCondition{ResourceMeta: workv1.ManifestResourceMeta{Ordinal: int32(i), Name: "a-name-of-some-length"}})
@@ -373,11 +373,11 @@ func TestAStatusThatCannotBeStoredIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestAReportMayComeBeforeItsWork(t *testing.T) {
+func TestReportBeforeWorkIsWrittenLater(t *testing.T) {
 	r := newRig(t, "w")
-	r.tell(t, applied(1, metav1.ConditionTrue))
+	r.report(t, applied(1, metav1.ConditionTrue))
 	r.run(t)
-	r.held(t)
+	r.acceptWork(t)
 	r.run(t)
 	if !meta.IsStatusConditionTrue(r.server.stored().Status.Conditions, workv1.WorkApplied) {
 		t.Errorf("it is lost: %+v", r.server.stored().Status)
@@ -394,45 +394,45 @@ func TestAReportMayComeBeforeItsWork(t *testing.T) {
 	}
 }
 
-func deleted(w *workv1.ManifestWork) {
+func setDeleted(w *workv1.ManifestWork) {
 	now := metav1.Now()
 	w.DeletionTimestamp = &now
 }
 
-func TestADeletedWorkIsReleasedWhenNothingIsLeft(t *testing.T) {
+func TestFinalizedReportRemovesFinalizer(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
-	r.server.change(func(w *workv1.ManifestWork) { w.Finalizers = append(w.Finalizers, "theirs"); deleted(w) })
-	r.watch(t)
+	r.acceptWork(t)
+	r.server.change(func(w *workv1.ManifestWork) { w.Finalizers = append(w.Finalizers, "theirs"); setDeleted(w) })
+	r.deliver(t)
 	if !r.wanted["manifestwork/c1/w"].Deleting {
 		t.Error("the engine does not know that it is deleted")
 	}
-	r.tell(t, wire.WorkStatus{Finalized: true})
+	r.report(t, wire.WorkStatus{Finalized: true})
 	r.run(t)
 	if diff := cmp.Diff([]string{"theirs"}, r.server.stored().Finalizers); diff != "" {
 		t.Errorf("finalizers (-want +got):\n%s", diff)
 	}
-	r.watch(t)
-	if diff := cmp.Diff([]string{"put manifestwork/c1/w", "put manifestwork/c1/w", "delete manifestwork/c1/w"}, r.heard); diff != "" {
+	r.deliver(t)
+	if diff := cmp.Diff([]string{"put manifestwork/c1/w", "put manifestwork/c1/w", "delete manifestwork/c1/w"}, r.received); diff != "" {
 		t.Errorf("the engine has heard (-want +got):\n%s", diff)
 	}
 }
 
-func TestADeletionThatWasBegunIsBroughtToItsEnd(t *testing.T) {
+func TestDeletionContinuesWhenFinalizerIsRemoved(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
-	gone := r.server.change(deleted)
-	r.watch(t)
+	r.acceptWork(t)
+	gone := r.server.change(setDeleted)
+	r.deliver(t)
 	// Another agent of this cluster was faster.
 	r.server.work = nil
 	if err := r.store.Delete(gone); err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(r.heard, "delete manifestwork/c1/w") {
+	if slices.Contains(r.received, "delete manifestwork/c1/w") {
 		t.Error("the engine was told that the work is unknown, and keeps its objects")
 	}
-	r.tell(t, wire.WorkStatus{Finalized: true})
-	if !slices.Contains(r.heard, "delete manifestwork/c1/w") {
+	r.report(t, wire.WorkStatus{Finalized: true})
+	if !slices.Contains(r.received, "delete manifestwork/c1/w") {
 		t.Error("the engine keeps the work for ever")
 	}
 	r.run(t)
@@ -440,33 +440,33 @@ func TestADeletionThatWasBegunIsBroughtToItsEnd(t *testing.T) {
 
 func TestWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
+	r.acceptWork(t)
 	gone := r.server.stored()
 	r.server.work = nil
 	if err := r.store.Delete(gone); err != nil {
 		t.Fatal(err)
 	}
-	if !r.wanted["manifestwork/c1/w"].Deleting || slices.Contains(r.heard, "delete manifestwork/c1/w") {
-		t.Errorf("its objects stay: the engine has heard %v", r.heard)
+	if !r.wanted["manifestwork/c1/w"].Deleting || slices.Contains(r.received, "delete manifestwork/c1/w") {
+		t.Errorf("its objects stay: the engine has heard %v", r.received)
 	}
-	r.tell(t, wire.WorkStatus{Finalized: true})
+	r.report(t, wire.WorkStatus{Finalized: true})
 	r.run(t)
-	if !slices.Contains(r.heard, "delete manifestwork/c1/w") || len(r.board.works)+len(r.board.told)+len(r.pending) != 0 {
-		t.Errorf("something of it is kept: the engine has heard %v", r.heard)
+	if !slices.Contains(r.received, "delete manifestwork/c1/w") || len(r.store.works)+len(r.store.sent)+len(r.pending) != 0 {
+		t.Errorf("something of it is kept: the engine has heard %v", r.received)
 	}
 }
 
 // With the work its annotation is gone, which nobody could take off then.
-func TestASuspendedWorkThatIsGoneIsUnknown(t *testing.T) {
-	for name, change := range map[string]func(*workv1.ManifestWork){"deleted before": deleted, "deleted in that instant": func(*workv1.ManifestWork) {}} {
+func TestRemovedSuspendedWorkIsWithdrawn(t *testing.T) {
+	for name, change := range map[string]func(*workv1.ManifestWork){"deleted before": setDeleted, "deleted in that instant": func(*workv1.ManifestWork) {}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "w")
-			r.held(t)
+			r.acceptWork(t)
 			r.server.change(func(w *workv1.ManifestWork) {
 				w.Annotations = map[string]string{wire.AnnotationSuspend: "true"}
 				change(w)
 			})
-			r.watch(t)
+			r.deliver(t)
 			if !r.wanted["manifestwork/c1/w"].Suspended {
 				t.Error("the engine does not know that it is suspended")
 			}
@@ -475,16 +475,16 @@ func TestASuspendedWorkThatIsGoneIsUnknown(t *testing.T) {
 			if err := r.store.Delete(gone); err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Contains(r.heard, "delete manifestwork/c1/w") || len(r.board.works)+len(r.board.told) != 0 {
-				t.Errorf("it waits for ever: the engine has heard %v", r.heard)
+			if !slices.Contains(r.received, "delete manifestwork/c1/w") || len(r.store.works)+len(r.store.sent) != 0 {
+				t.Errorf("it waits for ever: the engine has heard %v", r.received)
 			}
 		})
 	}
 }
 
-func TestAWorkThatIsGoneIsUnknown(t *testing.T) {
+func TestRemovedWorkIsWithdrawn(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
+	r.acceptWork(t)
 	if err := r.store.Replace([]any{r.server.stored()}, "5"); err != nil {
 		t.Fatal(err)
 	}
@@ -494,71 +494,74 @@ func TestAWorkThatIsGoneIsUnknown(t *testing.T) {
 	if err := r.store.Replace(nil, "7"); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"put manifestwork/c1/w", "synced", "delete manifestwork/c1/w"}, r.heard); diff != "" {
+	if diff := cmp.Diff([]string{"put manifestwork/c1/w", "synced", "delete manifestwork/c1/w"}, r.received); diff != "" {
 		t.Errorf("the engine has heard (-want +got):\n%s", diff)
 	}
-	if len(r.board.works)+len(r.board.told) != 0 {
+	if len(r.store.works)+len(r.store.sent) != 0 {
 		t.Error("something of it is kept")
 	}
 }
 
-func TestAnAnswerThatComesLateDoesNotBringAWorkBack(t *testing.T) {
+func TestLateResponseDoesNotRestoreRemovedWork(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
-	gone := r.server.change(deleted)
-	r.watch(t)
-	r.tell(t, wire.WorkStatus{Finalized: true})
+	r.acceptWork(t)
+	gone := r.server.change(setDeleted)
+	r.deliver(t)
+	r.report(t, wire.WorkStatus{Finalized: true})
 	if err := r.store.Delete(gone); err != nil {
 		t.Fatal(err)
 	}
-	late, _ := r.kinds[0].take(r.server.change(func(*workv1.ManifestWork) {}))
-	r.board.refresh(r.kinds[0].key("w"), late)
-	if len(r.board.works)+len(r.board.told)+len(r.pending) != 0 {
+	late, _ := r.kinds[0].wrap(r.server.change(func(*workv1.ManifestWork) {}))
+	r.store.refresh(r.kinds[0].key("w"), late)
+	if len(r.store.works)+len(r.store.sent)+len(r.pending) != 0 {
 		t.Error("something of it is kept")
 	}
 }
 
-func TestAnAnswerThatComesLateDoesNotHideTheWorkThatHasTheNameNow(t *testing.T) {
+func TestLateResponseDoesNotReplaceRecreatedWork(t *testing.T) {
 	r := newRig(t, "w")
-	r.held(t)
-	gone := r.server.change(deleted)
-	r.watch(t)
-	r.tell(t, wire.WorkStatus{Finalized: true})
-	late, _ := r.kinds[0].take(r.server.change(func(w *workv1.ManifestWork) { w.Finalizers = nil }))
+	r.acceptWork(t)
+	gone := r.server.change(setDeleted)
+	r.deliver(t)
+	r.report(t, wire.WorkStatus{Finalized: true})
+	late, _ := r.kinds[0].wrap(r.server.change(func(w *workv1.ManifestWork) { w.Finalizers = nil }))
 	if err := r.store.Delete(gone); err != nil {
 		t.Fatal(err)
 	}
 	r.server.change(func(w *workv1.ManifestWork) { w.UID, w.DeletionTimestamp = "u2", nil })
-	r.watch(t)
-	r.board.refresh(r.kinds[0].key("w"), late)
+	r.deliver(t)
+	r.store.refresh(r.kinds[0].key("w"), late)
 	r.run(t)
 	if !slices.Contains(r.server.stored().Finalizers, workconvert.ManifestWorkFinalizer) {
 		t.Error("nobody holds the new work, so the engine never hears of it")
 	}
 }
 
-func TestANameThatIsTooLongIsRefused(t *testing.T) {
+func TestTooLongNameIsRefused(t *testing.T) {
 	long := strings.Repeat("w", workconvert.MaxManifestWorkName+1)
 	r := newRig(t, long)
-	r.watch(t)
+	r.deliver(t)
 	r.run(t)
 	got := meta.FindStatusCondition(r.server.stored().Status.Conditions, workv1.WorkApplied)
 	if got == nil || got.Status != metav1.ConditionFalse || !strings.Contains(got.Message, "189 characters") {
 		t.Errorf("Applied: %+v", got)
 	}
-	if r.heard != nil || r.server.stored().Finalizers != nil {
-		t.Errorf("the engine has heard %v, finalizers %v", r.heard, r.server.stored().Finalizers)
+	if r.received != nil || r.server.stored().Finalizers != nil {
+		t.Errorf("the engine has heard %v, finalizers %v", r.received, r.server.stored().Finalizers)
 	}
 	// Somebody else's agent, or policy, may have put the finalizer on.
-	r.server.change(func(w *workv1.ManifestWork) { w.Finalizers = []string{workconvert.ManifestWorkFinalizer}; deleted(w) })
-	r.watch(t)
+	r.server.change(func(w *workv1.ManifestWork) {
+		w.Finalizers = []string{workconvert.ManifestWorkFinalizer}
+		setDeleted(w)
+	})
+	r.deliver(t)
 	r.run(t)
 	if len(r.server.stored().Finalizers) > 0 {
 		t.Error("it cannot be deleted")
 	}
 }
 
-func TestStrangeObjectsAndReportsAreErrors(t *testing.T) {
+func TestInvalidObjectsAndReportsAreErrors(t *testing.T) {
 	r := newRig(t, "w")
 	for name, err := range map[string]error{
 		"an object of another kind":   r.store.Add(&metav1.Status{}),

@@ -41,8 +41,8 @@ type hubWork interface {
 	status() any
 	// merge brings a report into the status.
 	merge(r wire.WorkStatus, now metav1.Time)
-	// without returns the work without its spec.
-	without() hubWork
+	// withoutSpec returns the work without its spec.
+	withoutSpec() hubWork
 }
 
 // hubObject is an object of a typed client.
@@ -117,7 +117,7 @@ func (m *manifestWork) merge(r wire.WorkStatus, now metav1.Time) {
 	m.Status = workconvert.MergeManifestWork(m.Status, r, now)
 }
 
-func (m *manifestWork) without() hubWork {
+func (m *manifestWork) withoutSpec() hubWork {
 	out := *m
 	out.Spec = workv1.ManifestWorkSpec{}
 	return &out
@@ -133,14 +133,14 @@ func (m *multiclusterWork) merge(r wire.WorkStatus, now metav1.Time) {
 	m.Status = workconvert.MergeMulticluster(m.Status, r, now)
 }
 
-func (m *multiclusterWork) without() hubWork {
+func (m *multiclusterWork) withoutSpec() hubWork {
 	out := *m
 	out.Spec = v1alpha1.WorkSpec{}
 	return &out
 }
 
-// take wraps an object that a client of the kind has read.
-func (k *kind) take(obj any) (hubWork, bool) {
+// wrap wraps an object that a client of the kind has read.
+func (k *kind) wrap(obj any) (hubWork, bool) {
 	w := k.blank()
 	switch obj := obj.(type) {
 	case *workv1.ManifestWork:

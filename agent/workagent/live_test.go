@@ -141,7 +141,7 @@ func (a *agent) stop(t *testing.T) {
 	}
 }
 
-func alone(c *Config) { c.LeaderElection = false }
+func withoutElection(c *Config) { c.LeaderElection = false }
 
 func (r *liveRig) create(t *testing.T, name string, rules []workv1.FeedbackRule, objects ...runtime.Object) *workv1.ManifestWork {
 	t.Helper()
@@ -219,8 +219,8 @@ func available(mw *workv1.ManifestWork) bool {
 	return meta.IsStatusConditionTrue(mw.Status.Conditions, workv1.WorkApplied) && meta.IsStatusConditionTrue(mw.Status.Conditions, workv1.WorkAvailable)
 }
 
-// allTold is available, with the conditions of its one manifest.
-func allTold(mw *workv1.ManifestWork) bool {
+// hasAllConditions is available, with the conditions of its one manifest.
+func hasAllConditions(mw *workv1.ManifestWork) bool {
 	list := mw.Status.ResourceStatus.Manifests
 	return available(mw) && len(list) == 1 && len(list[0].Conditions) == 3
 }
@@ -260,7 +260,7 @@ func (r *liveRig) stored(t *testing.T, name string) (*corev1.ConfigMap, bool) {
 	return cm, err == nil
 }
 
-func TestLiveAWorkIsAppliedReportedAndCollected(t *testing.T) {
+func TestLiveWorkIsAppliedReportedAndDeleted(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]bool{"hub and spoke are two": false, "hub and spoke are one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestLiveAWorkIsAppliedReportedAndCollected(t *testing.T) {
 	}
 }
 
-func TestLiveMulticlusterWorksOfANamespaceAreServedToo(t *testing.T) {
+func TestLiveMulticlusterWorksAreServed(t *testing.T) {
 	t.Parallel()
 	r := newLiveRig(t, false)
 	r.start(t, "a")
@@ -322,14 +322,14 @@ func TestLiveMulticlusterWorksOfANamespaceAreServedToo(t *testing.T) {
 	}
 }
 
-func TestLiveASuccessorTakesOverWithoutAFight(t *testing.T) {
+func TestLiveNextLeaseHolderTakesOver(t *testing.T) {
 	t.Parallel()
 	r := newLiveRig(t, false)
 	timing := lease.Timing{Duration: time.Minute, Renewal: 40 * time.Second, Retry: 2 * time.Second}
 	elected := func(c *Config) { c.Lease = timing }
 	first := r.start(t, "first", elected)
 	r.create(t, r.name("w"), nil, r.configMap("settings", "one"))
-	before := r.await(t, r.name("w"), "available, and all of it told", allTold)
+	before := r.await(t, r.name("w"), "available, and all of it told", hasAllConditions)
 	object, _ := r.stored(t, "settings")
 
 	second := r.start(t, "second", elected)
@@ -359,11 +359,11 @@ func TestLiveASuccessorTakesOverWithoutAFight(t *testing.T) {
 	third.stop(t)
 }
 
-func TestLiveTwoThatOverlapLeaveNothingBehind(t *testing.T) {
+func TestLiveOverlappingAgentsDeleteEverything(t *testing.T) {
 	t.Parallel()
 	r := newLiveRig(t, true)
-	r.start(t, "a", alone)
-	r.start(t, "b", alone)
+	r.start(t, "a", withoutElection)
+	r.start(t, "b", withoutElection)
 	names := []string{"one", "two", "three", "four", "five"}
 	for _, name := range names {
 		r.create(t, r.name(name), nil, r.configMap(name, "1"))
@@ -380,7 +380,7 @@ func TestLiveTwoThatOverlapLeaveNothingBehind(t *testing.T) {
 			return cm.Data["value"] == "2"
 		})
 	}
-	r.settle(t, names)
+	r.waitUntilUnchanged(t, names)
 	for _, name := range names {
 		if cm, _ := r.stored(t, name); cm.Data["value"] != "2" {
 			t.Errorf("%s was changed back to %q", name, cm.Data["value"])
@@ -418,9 +418,9 @@ func (r *liveRig) versions(t *testing.T, names []string) map[string]string {
 	return out
 }
 
-// settle waits until no version has changed for three seconds: both have said the
+// waitUntilUnchanged waits until no version has changed for three seconds: both have said the
 // same by then, and nobody writes at rest.
-func (r *liveRig) settle(t *testing.T, names []string) {
+func (r *liveRig) waitUntilUnchanged(t *testing.T, names []string) {
 	t.Helper()
 	last := r.versions(t, names)
 	livetest.Eventually(t, "nobody writes any more", func() bool {
@@ -431,7 +431,7 @@ func (r *liveRig) settle(t *testing.T, names []string) {
 	})
 }
 
-func TestLiveAnAgentEndsWhenItsKubeconfigChanges(t *testing.T) {
+func TestLiveAgentExitsWhenKubeconfigChanges(t *testing.T) {
 	t.Parallel()
 	r := newLiveRig(t, false)
 	file := t.TempDir() + "/kubeconfig"
@@ -463,10 +463,10 @@ func TestLiveAnAgentEndsWhenItsKubeconfigChanges(t *testing.T) {
 	r.delete(t, r.works, r.name("w"))
 }
 
-func TestLiveTheSchemaOfTheHubSaysHowLongFeedbackMayBe(t *testing.T) {
+func TestLiveRawLengthIsReadFromHubSchema(t *testing.T) {
 	t.Parallel()
 	r := newLiveRig(t, false)
-	got, err := storedLength(t.Context(), r.works.client)
+	got, err := readMaxRawLength(t.Context(), r.works.client)
 	if err != nil || got != 1024 {
 		t.Errorf("%d, %v; want 1024", got, err)
 	}

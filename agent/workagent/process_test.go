@@ -29,7 +29,7 @@ import (
 	"github.com/spokelet/spokelet/internal/ratelimit"
 )
 
-func TestAFileThatChangesIsNamed(t *testing.T) {
+func TestWaitForChangeNamesFile(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(t *testing.T, file string)
@@ -46,7 +46,7 @@ func TestAFileThatChangesIsNamed(t *testing.T) {
 			write(t, file, "old")
 			synctest.Test(t, func(t *testing.T) {
 				got := make(chan string, 1)
-				go func() { got <- awaitChange(t.Context(), []string{file, file + ".later"}) }()
+				go func() { got <- waitForChange(t.Context(), []string{file, file + ".later"}) }()
 				<-time.After(10 * fileInterval)
 				synctest.Wait()
 				if len(got) > 0 {
@@ -130,7 +130,7 @@ func TestHealthIsServedWithAndWithoutTLS(t *testing.T) {
 	_ = silent.Close()
 }
 
-func TestTLSIsBoundedAsItWasAsked(t *testing.T) {
+func TestHealthTLSFollowsConfig(t *testing.T) {
 	const suite = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
 	cases := map[string]struct {
 		reason  string
@@ -174,16 +174,16 @@ func TestTLSIsBoundedAsItWasAsked(t *testing.T) {
 	}
 }
 
-func TestNoAddressServesNothing(t *testing.T) {
+func TestHealthWithoutAddressIsNotServed(t *testing.T) {
 	if err := serveHealth(t.Context(), "", TLS{}, prometheus.NewRegistry(), logr.Discard()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestOnlyDefinitionsThatAreNeededAreInstalled(t *testing.T) {
+func TestRequiredCRDsFollowConfig(t *testing.T) {
 	for namespace, want := range map[string]int{"": 1, "works": 2} {
 		cfg := Config{WorkNamespace: namespace}
-		if set, served := definitions(cfg), cfg.dialects(); len(set) != want || len(served) != want {
+		if set, served := requiredCRDs(cfg), cfg.dialects(); len(set) != want || len(served) != want {
 			t.Errorf("with works in %q: %v, %v", namespace, set, served)
 		}
 	}
@@ -193,7 +193,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestRequestsWaitForTheirTurnWhereThereIsALimit(t *testing.T) {
+func TestLimitRateDelaysRequests(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		limit  Limit
@@ -208,7 +208,7 @@ func TestRequestsWaitForTheirTurnWhereThereIsALimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := &rest.Config{}
-				limit(cfg, c.limit)
+				limitRate(cfg, c.limit)
 				var transport http.RoundTripper = roundTripper(func(*http.Request) (*http.Response, error) { return &http.Response{}, nil })
 				if cfg.WrapTransport != nil {
 					transport = cfg.WrapTransport(transport)
@@ -228,9 +228,9 @@ func TestRequestsWaitForTheirTurnWhereThereIsALimit(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsGivenUpDoesNotWait(t *testing.T) {
+func TestLimitRateReturnsOnCanceledRequest(t *testing.T) {
 	cfg := &rest.Config{}
-	limit(cfg, Limit{QPS: 0.001, Burst: 1})
+	limitRate(cfg, Limit{QPS: 0.001, Burst: 1})
 	var sent atomic.Int64
 	transport := cfg.WrapTransport(roundTripper(func(*http.Request) (*http.Response, error) { sent.Add(1); return &http.Response{}, nil }))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -260,7 +260,7 @@ func schemaOf(length int) string {
 	return string(text)
 }
 
-func TestFeedbackIsNoLongerThanTheHubHasRoomFor(t *testing.T) {
+func TestRawLengthIsLimitedByHubSchema(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		code   int
@@ -289,21 +289,21 @@ func TestFeedbackIsNoLongerThanTheHubHasRoomFor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := rawLength(t.Context(), all[0].client, c.asked, logr.Discard()); got != c.want {
+			if got := limitRawLength(t.Context(), all[0].client, c.asked, logr.Discard()); got != c.want {
 				t.Errorf("%s: %d, want %d", c.reason, got, c.want)
 			}
-			closeIdle(&rest.Config{Host: server.URL})
+			closeIdleConnections(&rest.Config{Host: server.URL})
 		})
 	}
 }
 
-func TestStatusesOfAWorkThatChangesWithoutEndAreSpaced(t *testing.T) {
+func TestFrequentStatusesAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p ratelimit.Pacer[wire.WorkKey]
+		var p ratelimit.KeyedLimiter[wire.WorkKey]
 		key := wire.WorkKey{Name: "hot"}
 		began, writes := time.Now(), 0
 		for time.Since(began) < 10*time.Second {
-			if wait := p.Wait(key); wait > 0 {
+			if wait := p.Delay(key); wait > 0 {
 				<-time.After(wait)
 				continue
 			}
@@ -313,11 +313,11 @@ func TestStatusesOfAWorkThatChangesWithoutEndAreSpaced(t *testing.T) {
 		if most := ratelimit.Burst + 10*ratelimit.PerSecond; writes > most || writes < most-1 {
 			t.Errorf("%d writes in 10 s, want %d", writes, most)
 		}
-		if p.Wait(wire.WorkKey{Name: "calm"}) != 0 {
+		if p.Delay(wire.WorkKey{Name: "calm"}) != 0 {
 			t.Error("another work waits")
 		}
 		p.Forget(key)
-		if p.Wait(key) != 0 {
+		if p.Delay(key) != 0 {
 			t.Error("a new work of the name waits")
 		}
 	})

@@ -16,13 +16,13 @@ import (
 	"github.com/spokelet/spokelet/agent/work/feedback"
 )
 
-var errNoLength = errors.New("the schema does not say")
+var errNoMaxLength = errors.New("the schema does not say")
 
-// rawLength is the length that was asked for, or what the hub's ManifestWork has
+// limitRawLength is the length that was asked for, or what the hub's ManifestWork has
 // room for: a longer value would have the whole status refused. Where the hub
 // does not tell, it is supposed to have OCM's definition.
-func rawLength(ctx context.Context, hub rest.Interface, asked int32, log logr.Logger) int {
-	most, err := storedLength(ctx, hub)
+func limitRawLength(ctx context.Context, hub rest.Interface, asked int32, log logr.Logger) int {
+	most, err := readMaxRawLength(ctx, hub)
 	if err != nil {
 		most = feedback.DefaultMaxRawLength
 	}
@@ -33,9 +33,9 @@ func rawLength(ctx context.Context, hub rest.Interface, asked int32, log logr.Lo
 	return most
 }
 
-// storedLength reads, from the OpenAPI document that everybody may read, the
+// readMaxRawLength reads, from the OpenAPI document that everybody may read, the
 // length of the longest jsonRaw.
-func storedLength(ctx context.Context, hub rest.Interface) (int, error) {
+func readMaxRawLength(ctx context.Context, hub rest.Interface) (int, error) {
 	gv := workv1.GroupVersion
 	body, err := hub.Get().AbsPath("/openapi/v3/apis/"+gv.Group+"/"+gv.Version).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
@@ -50,16 +50,16 @@ func storedLength(ctx context.Context, hub rest.Interface) (int, error) {
 		return 0, fmt.Errorf("decode the schema of ManifestWork: %w", err)
 	}
 	for _, schema := range document.Components.Schemas {
-		if length, ok := lengthIn(schema); ok {
+		if length, ok := findMaxRawLength(schema); ok {
 			return length, nil
 		}
 	}
-	return 0, errNoLength
+	return 0, errNoMaxLength
 }
 
-// lengthIn follows the one path on which jsonRaw lies; "" goes to the items of a
+// findMaxRawLength follows the one path on which jsonRaw lies; "" goes to the items of a
 // list.
-func lengthIn(schema map[string]any) (int, bool) {
+func findMaxRawLength(schema map[string]any) (int, bool) {
 	for _, name := range []string{"status", "resourceStatus", "manifests", "", "statusFeedback", "values", "", "fieldValue", "jsonRaw"} {
 		next := schema["items"]
 		if name != "" {

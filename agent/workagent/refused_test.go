@@ -15,7 +15,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
-func TestWhatTheHubRefusesCostsNothingElse(t *testing.T) {
+func TestRefusedStatusIsWrittenWithoutRefusedParts(t *testing.T) {
 	invalid := func(path *field.Path) metav1.Status {
 		status := apierrors.NewInvalid(schema.GroupKind{Group: workv1.GroupName, Kind: "ManifestWork"}, "w",
 			field.ErrorList{field.Invalid(path, "boom", "should be another")}).Status()
@@ -38,9 +38,9 @@ func TestWhatTheHubRefusesCostsNothingElse(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "w")
-			r.held(t)
+			r.acceptWork(t)
 			r.server.refuses, r.server.refusal = c.refuses, c.refusal
-			r.tell(t, withFeedback(map[string]int64{"a": 1, "b": 2}))
+			r.report(t, withFeedback(map[string]int64{"a": 1, "b": 2}))
 			r.run(t)
 			if diff := cmp.Diff(c.want, r.values()); diff != "" {
 				t.Errorf("%s: values (-want +got):\n%s", c.reason, diff)

@@ -33,14 +33,14 @@ func (h *hub) Put(r resource.Resource) error {
 	if err != nil {
 		return err
 	}
-	if size := len(r.Body) + h.board.size(key); size > statuswriter.MaxStored {
+	if size := len(r.Body) + h.store.specSize(key); size > statuswriter.MaxObjectBytes {
 		return fmt.Errorf("work %s of %d bytes with its status: %w", key, size, resource.ErrTooLarge)
 	}
 	status, err := wire.DecodeWorkStatus(r.Body)
 	if err != nil {
 		return err
 	}
-	if status.Finalized && !h.board.finalized(key, types.UID(r.UID)) {
+	if status.Finalized && !h.store.markFinalized(key, types.UID(r.UID)) {
 		h.take(key)
 		return nil
 	}
@@ -48,9 +48,9 @@ func (h *hub) Put(r resource.Resource) error {
 	return nil
 }
 
-// remind has a report written that came before its work was seen: the engine
+// enqueuePending has a report written that came before its work was seen: the engine
 // remembers works of the time before.
-func (h *hub) remind(key wire.WorkKey) {
+func (h *hub) enqueuePending(key wire.WorkKey) {
 	h.mu.Lock()
 	_, waits := h.pending[key]
 	h.mu.Unlock()
@@ -90,13 +90,13 @@ func (h *hub) giveBack(key wire.WorkKey, r statuswriter.Report) {
 	h.pending.GiveBack(key, r)
 }
 
-// report writes the latest report of a work. What comes meanwhile replaces one
+// writeReport writes the latest report of a work. What comes meanwhile replaces one
 // that waits.
-func (h *hub) report(ctx context.Context, key wire.WorkKey) {
-	if _, seen := h.board.get(key); !seen {
+func (h *hub) writeReport(ctx context.Context, key wire.WorkKey) {
+	if _, seen := h.store.get(key); !seen {
 		return // it waits
 	}
-	if wait := h.pace.Wait(key); wait > 0 {
+	if wait := h.statusPacer.Delay(key); wait > 0 {
 		h.reports.AddAfter(key, wait)
 		return
 	}
@@ -104,36 +104,36 @@ func (h *hub) report(ctx context.Context, key wire.WorkKey) {
 	if !ok {
 		return
 	}
-	err := h.write(ctx, key, r)
+	err := h.writeReduced(ctx, key, r)
 	switch {
 	case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
 		h.reports.Forget(key)
 	default:
 		h.giveBack(key, r)
 		h.reports.AddRateLimited(key)
-		h.metrics.Wrote(statuswriter.ResultError)
+		h.metrics.CountWrite(statuswriter.ResultError)
 		h.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 	}
 }
 
-// write brings a report into its work, and of one that the API server refuses what it
+// writeReduced brings a report into its work, and of one that the API server refuses what it
 // takes. One of which it takes nothing is dropped: the next report may be better.
-func (h *hub) write(ctx context.Context, key wire.WorkKey, r statuswriter.Report) error {
+func (h *hub) writeReduced(ctx context.Context, key wire.WorkKey, r statuswriter.Report) error {
 	k, ok := h.kind(key)
 	if !ok {
 		return nil
 	}
 	for {
-		err := h.writeReport(ctx, k, key, r)
-		refused := statuswriter.Refused(err)
+		err := h.writeOnConflictAgain(ctx, k, key, r)
+		refused := statuswriter.IsRefused(err)
 		if refused || apierrors.IsForbidden(err) {
 			h.log.Error(err, "status is refused", "work", key.String())
 		}
 		if !refused || r.Status.Finalized {
 			return err
 		}
-		h.metrics.Wrote(statuswriter.ResultRefused)
-		rest, ok := r.Less(err)
+		h.metrics.CountWrite(statuswriter.ResultRefused)
+		rest, ok := r.Reduce(err)
 		if !ok {
 			return nil
 		}
@@ -141,22 +141,22 @@ func (h *hub) write(ctx context.Context, key wire.WorkKey, r statuswriter.Report
 	}
 }
 
-// writeReport brings a report into its work: as it is on the board first, and as the API
+// writeOnConflictAgain brings a report into its work: as it is on the board first, and as the API
 // server has it when that turns out to be old.
-func (h *hub) writeReport(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
-	err := h.writeOver(ctx, k, key, r)
+func (h *hub) writeOnConflictAgain(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
+	err := h.writeStatus(ctx, k, key, r)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	h.metrics.Wrote(statuswriter.ResultConflict)
+	h.metrics.CountWrite(statuswriter.ResultConflict)
 	if err := h.get(ctx, k, key.Name); err != nil {
 		return err
 	}
-	return h.writeOver(ctx, k, key, r)
+	return h.writeStatus(ctx, k, key, r)
 }
 
-func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
-	before, ok := h.board.get(key)
+func (h *hub) writeStatus(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
+	before, ok := h.store.get(key)
 	if !ok || before.object().GetUID() != r.UID {
 		return nil // of an earlier work of that name
 	}
@@ -164,48 +164,48 @@ func (h *hub) writeOver(ctx context.Context, k *kind, key wire.WorkKey, r status
 		if before.object().GetDeletionTimestamp() == nil {
 			return nil
 		}
-		return h.release(ctx, key)
+		return h.removeFinalizer(ctx, key)
 	}
-	if r.Status.ObservedGeneration < observed(before) {
+	if r.Status.ObservedGeneration < observedGeneration(before) {
 		return nil // overtaken
 	}
-	if r.LeftOut != "" {
+	if r.OmitReason != "" {
 		r.Status.Manifests = nil
 	}
-	after := before.without() // a copy whose status may be replaced
+	after := before.withoutSpec() // a copy whose status may be replaced
 	after.merge(r.Status, metav1.Now())
 	if equality.Semantic.DeepEqual(before.status(), after.status()) {
-		h.metrics.Wrote(statuswriter.ResultUnchanged)
+		h.metrics.CountWrite(statuswriter.ResultUnchanged)
 		return nil
 	}
-	body, err := difference(before, after)
+	body, err := newStatusPatch(before, after)
 	if err != nil {
 		return err
 	}
-	h.pace.Spend(key, h.board.size(key)+len(body))
+	h.statusPacer.Spend(key, h.store.specSize(key)+len(body))
 	if err := h.patch(ctx, k, key.Name, body, "status"); err != nil {
 		return err
 	}
-	h.metrics.Written(r)
+	h.metrics.ObserveWritten(r)
 	return nil
 }
 
-// observed is the highest generation that the status of a work speaks of.
-func observed(w hubWork) int64 {
+// observedGeneration is the highest generation that the status of a work speaks of.
+func observedGeneration(w hubWork) int64 {
 	switch w := w.(type) {
 	case *manifestWork:
-		return workconvert.Observed(w.Status.Conditions)
+		return workconvert.ObservedGeneration(w.Status.Conditions)
 	case *multiclusterWork:
-		return workconvert.Observed(w.Status.Conditions)
+		return workconvert.ObservedGeneration(w.Status.Conditions)
 	default:
 		return 0
 	}
 }
 
-// difference is the merge patch from one status to another, for the work as it was
+// newStatusPatch is the merge patch from one status to another, for the work as it was
 // read and no other. Numbers stay as they are written: as float64 an integer of
 // feedback would be another, or none that the API server takes.
-func difference(before, after hubWork) ([]byte, error) {
+func newStatusPatch(before, after hubWork) ([]byte, error) {
 	old, err := json.Marshal(map[string]any{"status": before.status()})
 	if err != nil {
 		return nil, fmt.Errorf("encode status: %w", err)

@@ -43,27 +43,27 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	defer closeIdle(cfg.Spoke, cfg.Hub)
+	defer closeIdleConnections(cfg.Spoke, cfg.Hub)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serveHealth(ctx, cfg.Listen, cfg.TLS, registry, cfg.Logger) })
 	if len(cfg.TerminateOnFiles) > 0 {
 		group.Go(func() error {
-			if name := awaitChange(ctx, cfg.TerminateOnFiles); name != "" {
+			if name := waitForChange(ctx, cfg.TerminateOnFiles); name != "" {
 				cfg.Logger.Info("a file has changed: this process ends", "file", name)
 				return errFileChanged
 			}
 			return nil
 		})
 	}
-	group.Go(func() error { return elect(ctx, cfg, registry) })
+	group.Go(func() error { return runElected(ctx, cfg, registry) })
 	if err := group.Wait(); err != nil && !errors.Is(err, errFileChanged) {
 		return err
 	}
 	return nil
 }
 
-// closeIdle gives up the connections that clients of these configurations share.
-func closeIdle(configs ...*rest.Config) {
+// closeIdleConnections gives up the connections that clients of these configurations share.
+func closeIdleConnections(configs ...*rest.Config) {
 	for _, cfg := range configs {
 		if pool, err := rest.HTTPClientFor(cfg); err == nil {
 			utilnet.CloseIdleConnectionsFor(pool.Transport)
@@ -71,11 +71,11 @@ func closeIdle(configs ...*rest.Config) {
 	}
 }
 
-// elect serves one term: at once without an election, or when the Lease is held. A
+// runElected serves one term: at once without an election, or when the Lease is held. A
 // process whose Lease was lost ends, and begins anew as another.
-func elect(ctx context.Context, cfg Config, registry *prometheus.Registry) error {
+func runElected(ctx context.Context, cfg Config, registry *prometheus.Registry) error {
 	if !cfg.LeaderElection {
-		return term(ctx, cfg, registry)
+		return runTerm(ctx, cfg, registry)
 	}
 	kube, err := kubernetes.NewForConfig(cfg.Spoke)
 	if err != nil {
@@ -94,7 +94,7 @@ func elect(ctx context.Context, cfg Config, registry *prometheus.Registry) error
 	candidate, withdraw := context.WithCancelCause(ctx)
 	defer withdraw(nil)
 	err = holder.Run(candidate, func(held context.Context) error {
-		err := term(held, cfg, registry)
+		err := runTerm(held, cfg, registry)
 		withdraw(cmp.Or(err, errLeaseLost))
 		return err
 	})
@@ -104,11 +104,11 @@ func elect(ctx context.Context, cfg Config, registry *prometheus.Registry) error
 	return err
 }
 
-// term joins an engine to the hub until ctx ends.
-func term(ctx context.Context, cfg Config, registry *prometheus.Registry) error {
+// runTerm joins an engine to the hub until ctx ends.
+func runTerm(ctx context.Context, cfg Config, registry *prometheus.Registry) error {
 	cfg.Spoke, cfg.Hub = rest.CopyConfig(cfg.Spoke), rest.CopyConfig(cfg.Hub)
-	limit(cfg.Spoke, cfg.SpokeLimit)
-	limit(cfg.Hub, cfg.HubLimit)
+	limitRate(cfg.Spoke, cfg.SpokeLimit)
+	limitRate(cfg.Hub, cfg.HubLimit)
 	h, err := newHub(cfg, registry)
 	if err != nil {
 		return err
@@ -132,16 +132,16 @@ func newEngine(ctx context.Context, cfg Config, h *hub, registry *prometheus.Reg
 	if err != nil {
 		return nil, fmt.Errorf("client of the spoke: %w", err)
 	}
-	install(ctx, dyn, definitions(cfg), cfg.Logger)
+	installCRDs(ctx, dyn, requiredCRDs(cfg), cfg.Logger)
 	hash := workconvert.HubHash(cfg.Hub.Host)
 	values := feedback.Options{RawJSON: cfg.RawFeedback, MaxRawLength: int(cfg.MaxJSONRawLength)}
 	if cfg.RawFeedback { // the one thing that the length is for
-		values.MaxRawLength = rawLength(ctx, h.kinds[0].client, cfg.MaxJSONRawLength, cfg.Logger)
+		values.MaxRawLength = limitRawLength(ctx, h.kinds[0].client, cfg.MaxJSONRawLength, cfg.Logger)
 	}
 	return work.New(work.Config{
 		REST:          cfg.Spoke,
 		HubID:         hubID(cfg.AgentID, hash),
-		Namespace:     copyNamespace(ctx, kube, cfg.Namespace, cfg.Logger),
+		Namespace:     findCopyNamespace(ctx, kube, cfg.Namespace, cfg.Logger),
 		EvictionGrace: cfg.EvictionGrace,
 		Dialects:      cfg.dialects(),
 		HubHash:       hash,

@@ -37,24 +37,24 @@ const (
 	ReasonInvalidName = "InvalidName"
 )
 
-// Managed tells whether a record is Spokelet's.
-func Managed(record *clusterv1.ManagedCluster) bool {
+// IsManaged tells whether a record is Spokelet's.
+func IsManaged(record *clusterv1.ManagedCluster) bool {
 	return record.Annotations[AnnotationManaged] == "true"
 }
 
-// Accepted tells whether the hub serves a cluster: the record is Spokelet's, accepted, and
+// IsAccepted tells whether the hub serves a cluster: the record is Spokelet's, accepted, and
 // not being deleted.
-func Accepted(record *clusterv1.ManagedCluster) bool {
-	return Managed(record) && record.Spec.HubAcceptsClient && record.DeletionTimestamp.IsZero()
+func IsAccepted(record *clusterv1.ManagedCluster) bool {
+	return IsManaged(record) && record.Spec.HubAcceptsClient && record.DeletionTimestamp.IsZero()
 }
 
-// Selectable tells whether something new may be made for a cluster.
-func Selectable(record *clusterv1.ManagedCluster) bool {
-	return Accepted(record) && !Detaching(record)
+// IsSelectable tells whether something new may be made for a cluster.
+func IsSelectable(record *clusterv1.ManagedCluster) bool {
+	return IsAccepted(record) && !IsDetaching(record)
 }
 
-// Detaching tells whether a cluster is being detached.
-func Detaching(record *clusterv1.ManagedCluster) bool {
+// IsDetaching tells whether a cluster is being detached.
+func IsDetaching(record *clusterv1.ManagedCluster) bool {
 	for _, taint := range record.Spec.Taints {
 		if taint.Key == TaintDetaching {
 			return true
@@ -63,9 +63,9 @@ func Detaching(record *clusterv1.ManagedCluster) bool {
 	return false
 }
 
-// Detach marks a record as being detached since a time. It leaves an earlier mark as it is.
-func Detach(record *clusterv1.ManagedCluster, now time.Time) {
-	if Detaching(record) {
+// MarkDetaching marks a record as being detached since a time. It leaves an earlier mark as it is.
+func MarkDetaching(record *clusterv1.ManagedCluster, now time.Time) {
+	if IsDetaching(record) {
 		return
 	}
 	record.Spec.Taints = append(record.Spec.Taints, clusterv1.Taint{
@@ -73,8 +73,8 @@ func Detach(record *clusterv1.ManagedCluster, now time.Time) {
 	})
 }
 
-// Retain takes the mark of Detach away.
-func Retain(record *clusterv1.ManagedCluster) {
+// UnmarkDetaching takes the mark of Detach away.
+func UnmarkDetaching(record *clusterv1.ManagedCluster) {
 	var taints []clusterv1.Taint
 	for _, taint := range record.Spec.Taints {
 		if taint.Key != TaintDetaching {

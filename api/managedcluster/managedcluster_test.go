@@ -27,7 +27,7 @@ func record(changes ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluste
 	return r
 }
 
-func TestWhatARecordSays(t *testing.T) {
+func TestManagedClusterPredicates(t *testing.T) {
 	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	type says struct{ Managed, Accepted, Selectable, Detaching bool }
 	for name, tc := range map[string]struct {
@@ -55,7 +55,7 @@ func TestWhatARecordSays(t *testing.T) {
 		},
 		"A record that is being detached": {
 			reason: "what there is still has to be cleaned up, and nothing new may come",
-			record: record(func(r *clusterv1.ManagedCluster) { Detach(r, now) }),
+			record: record(func(r *clusterv1.ManagedCluster) { MarkDetaching(r, now) }),
 			want:   says{Managed: true, Accepted: true, Detaching: true},
 		},
 		"A record with a taint of somebody else": {
@@ -67,7 +67,7 @@ func TestWhatARecordSays(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := says{Managed(tc.record), Accepted(tc.record), Selectable(tc.record), Detaching(tc.record)}
+			got := says{IsManaged(tc.record), IsAccepted(tc.record), IsSelectable(tc.record), IsDetaching(tc.record)}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: %s", tc.reason, diff)
 			}
@@ -75,18 +75,18 @@ func TestWhatARecordSays(t *testing.T) {
 	}
 }
 
-func TestARecordIsDetachedOnceAndRetained(t *testing.T) {
+func TestMarkDetachingIsIdempotent(t *testing.T) {
 	first := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	r := record(func(r *clusterv1.ManagedCluster) {
 		r.Spec.Taints = []clusterv1.Taint{{Key: "gpu", Effect: clusterv1.TaintEffectNoSelect}}
 	})
 	before := r.DeepCopy()
-	Detach(r, first)
-	Detach(r, first.Add(time.Hour))
+	MarkDetaching(r, first)
+	MarkDetaching(r, first.Add(time.Hour))
 	if len(r.Spec.Taints) != 2 || !r.Spec.Taints[1].TimeAdded.Time.Equal(first) {
 		t.Errorf("taints %+v, want that of somebody else and one since the first time", r.Spec.Taints)
 	}
-	Retain(r)
+	UnmarkDetaching(r)
 	if diff := cmp.Diff(before, r); diff != "" {
 		t.Error(diff)
 	}

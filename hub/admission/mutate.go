@@ -42,7 +42,7 @@ const encodedCopies = 8
 var worksOfMCM = metav1.GroupResource{Group: mcmv1alpha1.GroupVersion.Group, Resource: "works"}
 
 // recordedResources are the resources whose authors are recorded, and where.
-var recordedResources = map[metav1.GroupResource]requester.Keys{
+var recordedResources = map[metav1.GroupResource]requester.AnnotationKeys{
 	worksOfMCM: requester.MCM,
 	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "worksets"}:                requester.MCM,
 	{Group: mcmv1alpha1.GroupVersion.Group, Resource: "resourceviews"}:           requester.MCM,
@@ -144,7 +144,7 @@ func newOwnedError(r *reviewRequest, owners string) error {
 }
 
 // requesterAnnotations returns the annotations of an object whose author is the user of a request.
-func requesterAnnotations(r *reviewRequest, keys requester.Keys, registration string) (map[string]string, error) {
+func requesterAnnotations(r *reviewRequest, keys requester.AnnotationKeys, registration string) (map[string]string, error) {
 	user := r.UserInfo
 	size := len(user.Username) + len(registration)
 	for _, group := range user.Groups {
@@ -160,7 +160,7 @@ func requesterAnnotations(r *reviewRequest, keys requester.Keys, registration st
 	for key, values := range user.Extra {
 		extra[key] = values
 	}
-	by, err := requester.New(user.Username, user.Groups, extra)
+	by, err := requester.NewUser(user.Username, user.Groups, extra)
 	if err != nil {
 		return nil, apierrors.NewForbidden(schema.GroupResource(groupResource(r)), r.Name, err)
 	}
@@ -183,7 +183,7 @@ func (a *recordedObject) decodeAnnotations(m *memoryReservation) (map[string]str
 }
 
 // protectedAnnotations are the annotations of a resource that nobody but the hub's own account writes.
-func protectedAnnotations(resource metav1.GroupResource, keys requester.Keys) []string {
+func protectedAnnotations(resource metav1.GroupResource, keys requester.AnnotationKeys) []string {
 	all := keys.All()
 	if resource == worksOfMCM {
 		all = append(all, mcmv1alpha1.AnnotationOwners, mcmv1alpha1.AnnotationOwnerUID)

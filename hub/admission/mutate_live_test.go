@@ -116,7 +116,7 @@ func (r *recording) record(cfg *rest.Config) {
 			if r.clients[alice].Create(r.t.Context(), obj, client.DryRunAll) != nil {
 				return false
 			}
-			if by, err := requester.Of(obj, keysOf(obj), r.registered.UID()); err != nil || by.User != r.name(alice) {
+			if by, err := requester.FromObject(obj, keysOf(obj), r.registered.UID()); err != nil || by.User != r.name(alice) {
 				return false
 			}
 		}
@@ -183,8 +183,8 @@ func (r *recording) register() {
 }
 
 // forged says that an administrator asks.
-func forged(k requester.Keys) map[string]string {
-	return requester.Author{User: "admin", Groups: []string{"system:masters"}}.Annotations(k, "forged")
+func forged(k requester.AnnotationKeys) map[string]string {
+	return requester.User{User: "admin", Groups: []string{"system:masters"}}.Annotations(k, "forged")
 }
 
 // object makes one of a new name, with annotations, in the namespace of the first cluster.
@@ -243,15 +243,15 @@ func (r *recording) patch(user string, obj *unstructured.Unstructured, body stri
 
 // checkAuthor checks that a user of these tests is the author, with the groups that have a
 // place.
-func (r *recording) checkAuthor(reason string, obj *unstructured.Unstructured, k requester.Keys, user string) {
+func (r *recording) checkAuthor(reason string, obj *unstructured.Unstructured, k requester.AnnotationKeys, user string) {
 	r.t.Helper()
-	got, err := requester.Of(obj, k, r.registered.UID())
+	got, err := requester.FromObject(obj, k, r.registered.UID())
 	if err != nil || got.User != r.name(user) || !slices.Contains(got.Groups, "of-"+user) || slices.Contains(got.Groups, "comma") {
 		r.t.Errorf("%s: %s of %s has author %v, %v, want %s", reason, obj.GetKind(), obj.GetAPIVersion(), got, err, user)
 	}
 }
 
-func keysOf(obj *unstructured.Unstructured) requester.Keys {
+func keysOf(obj *unstructured.Unstructured) requester.AnnotationKeys {
 	if strings.HasPrefix(obj.GetAPIVersion(), "mcm.ibm.com/") {
 		return requester.MCM
 	}
@@ -369,7 +369,7 @@ func TestLiveWebhookAcceptsRequesterSetByHub(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t)
 	child := r.work(r.other)
-	of := requester.Author{User: r.name(alice), Groups: []string{"of-" + alice}}
+	of := requester.User{User: r.name(alice), Groups: []string{"of-" + alice}}
 	child.SetAnnotations(of.Annotations(requester.MCM, r.registered.UID()))
 	if err := r.clients[self].Create(t.Context(), child); err != nil {
 		t.Fatal(err)
@@ -388,7 +388,7 @@ func TestLiveWebhookProtectsWorksOfWorkSet(t *testing.T) {
 	r := newRecording(t)
 	owned := map[string]string{v1alpha1.AnnotationOwners: "WorkSet.shop.greet", v1alpha1.AnnotationOwnerUID: "set"}
 	child := r.work(r.namespace)
-	annotations := requester.Author{User: r.name(alice), Groups: []string{"of-" + alice}}.Annotations(requester.MCM, r.registered.UID())
+	annotations := requester.User{User: r.name(alice), Groups: []string{"of-" + alice}}.Annotations(requester.MCM, r.registered.UID())
 	maps.Copy(annotations, owned)
 	child.SetAnnotations(annotations)
 	if err := r.clients[self].Create(t.Context(), child); err != nil {

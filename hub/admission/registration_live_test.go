@@ -40,7 +40,7 @@ func TestLiveObjectStoredWithoutWebhookHasNoRequester(t *testing.T) {
 	r.registered.Set("")
 	written := r.objects()
 	for _, obj := range written {
-		obj.SetAnnotations(requester.Author{User: "admin", Groups: []string{"system:masters"}}.Annotations(keysOf(obj), before))
+		obj.SetAnnotations(requester.User{User: "admin", Groups: []string{"system:masters"}}.Annotations(keysOf(obj), before))
 		if err := r.clients[bob].Create(t.Context(), obj); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func (r *recording) checkHealing(obj *unstructured.Unstructured) {
 	keys := keysOf(obj)
 	nobodys := func(reason string) {
 		r.t.Helper()
-		if by, err := requester.Of(obj, keys, r.registered.UID()); !errors.Is(err, requester.ErrUnknown) {
+		if by, err := requester.FromObject(obj, keys, r.registered.UID()); !errors.Is(err, requester.ErrUnknown) {
 			r.t.Errorf("%s: %s is asked by %v: %v", reason, obj.GetKind(), by, err)
 		}
 	}

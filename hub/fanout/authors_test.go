@@ -40,7 +40,7 @@ func TestNewRegistrationDoesNotRecreateWorks(t *testing.T) {
 		if after.UID != before.UID || after.Generation != before.Generation {
 			t.Errorf("work %s in generation %d was made anew or changed: %s, %d", before.UID, before.Generation, after.UID, after.Generation)
 		}
-		if by, err := requester.Of(after, requester.MCM, "another"); err != nil || by.User != "bob" {
+		if by, err := requester.FromObject(after, requester.MCM, "another"); err != nil || by.User != "bob" {
 			t.Errorf("the work is done for %+v: %v", by, err)
 		}
 	})

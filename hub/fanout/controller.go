@@ -47,7 +47,7 @@ type reconciler struct {
 	// foreignWorks are, by parent, the Works of others in the way of its own.
 	foreignWorks map[types.NamespacedName][]types.NamespacedName
 	// authorClusters are where authors may have Works, by their right to have them everywhere.
-	authorClusters map[requester.Right]*allowedClusters
+	authorClusters map[requester.Permission]*allowedClusters
 	// versions of parents, of which the reach of the author was asked.
 	versions map[types.NamespacedName]version
 }
@@ -74,7 +74,7 @@ func New(cfg Config) (*Controller, error) {
 	for _, k := range kinds {
 		k.cfg = cfg
 		k.statuses, k.foreignWorks = map[types.NamespacedName]*storedStatus{}, map[types.NamespacedName][]types.NamespacedName{}
-		k.authorClusters, k.versions = map[requester.Right]*allowedClusters{}, map[types.NamespacedName]version{}
+		k.authorClusters, k.versions = map[requester.Permission]*allowedClusters{}, map[types.NamespacedName]version{}
 	}
 	c := &Controller{reconcilers: kinds}
 	cfg.Rights.Add(c.recheckRights)

@@ -52,7 +52,7 @@ func TestReconcileSelectsManagedClustersOnly(t *testing.T) {
 	others := []client.Object{
 		cluster("away", func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }),
 		cluster("foreign", func(c *clusterv1.ManagedCluster) { c.Annotations = nil }),
-		cluster("leaving", func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }),
+		cluster("leaving", func(c *clusterv1.ManagedCluster) { managedcluster.MarkDetaching(c, time.Now()) }),
 		cluster("unlabelled", func(c *clusterv1.ManagedCluster) { c.Labels = nil }),
 	}
 	for name, tc := range cases {
@@ -74,7 +74,7 @@ func TestReconcileDeletesWorkOfDetachingCluster(t *testing.T) {
 			t.Fatal(diff)
 		}
 		c := cluster("store-1")
-		r.edit(c, func() { managedcluster.Detach(c, time.Now()) })
+		r.edit(c, func() { managedcluster.MarkDetaching(c, time.Now()) })
 		r.settle(kindWorkSet)
 		if diff := cmp.Diff([]string{"store-2"}, r.works()); diff != "" {
 			t.Errorf("works are in (-want +got):\n%s", diff)
@@ -382,7 +382,7 @@ func TestNewAuthorIsRecordedOnWorks(t *testing.T) {
 		s := newSet()
 		r.edit(s, func() { s.Annotations, s.Generation = bob.Annotations(requester.MCM, registered), 2 })
 		r.settle(kindWorkSet)
-		if by, err := requester.Of(r.work(p, "store-1"), requester.MCM, registered); err != nil || by.User != "bob" || len(by.Groups) > 0 {
+		if by, err := requester.FromObject(r.work(p, "store-1"), requester.MCM, registered); err != nil || by.User != "bob" || len(by.Groups) > 0 {
 			t.Errorf("the work is done for %+v: %v", by, err)
 		}
 		if diff := cmp.Diff([]string{"store-1"}, r.works()); diff != "" {

@@ -74,7 +74,7 @@ func (k *reconciler) clusters(ctx context.Context, p parent) (served, selected [
 	}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if !managedcluster.Selectable(c) {
+		if !managedcluster.IsSelectable(c) {
 			continue
 		}
 		served = append(served, c.Name)
@@ -112,7 +112,7 @@ func (k *reconciler) distribute(ctx context.Context, p parent, works map[string]
 		return distribution{}, err
 	}
 	registration := k.cfg.Authors.UID()
-	by, unknown := requester.Of(p.object, requester.MCM, registration)
+	by, unknown := requester.FromObject(p.object, requester.MCM, registration)
 	if unknown != nil {
 		return distribution{failure: k.abandon(ctx, works, selected, registration)}, unknown
 	}
@@ -135,15 +135,15 @@ func (k *reconciler) distribute(ctx context.Context, p parent, works map[string]
 		}
 	}
 	for i, cluster := range selected {
-		right := by.ToCreate(resourceWorks, cluster)
+		right := by.PermissionToCreate(resourceWorks, cluster)
 		ask := func() error {
 			switch {
 			case !may.allowed[cluster]:
-				return right.Refusal()
+				return right.Forbidden()
 			case may.fresh[cluster]:
 				return nil
 			}
-			return right.Ask(ctx, k.cfg.Access)
+			return right.Review(ctx, k.cfg.Access)
 		}
 		group.Go(func() error {
 			outcomes[i], failures[i] = k.syncWork(ctx, newWork(p, by, registration, cluster), works[cluster], ask, complete)
@@ -186,7 +186,7 @@ func beside(works map[string]*v1alpha1.Work, selected []string) map[string]*v1al
 func (k *reconciler) abandon(ctx context.Context, works map[string]*v1alpha1.Work, selected []string, registration string) error {
 	leaving := beside(works, selected)
 	for cluster, w := range works {
-		if _, err := requester.Of(w, requester.MCM, registration); err == nil {
+		if _, err := requester.FromObject(w, requester.MCM, registration); err == nil {
 			leaving[cluster] = w
 		}
 	}

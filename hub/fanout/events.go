@@ -88,7 +88,7 @@ func (k *reconciler) clusterHandler() handler.Funcs {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, was := e.ObjectOld.(*clusterv1.ManagedCluster)
 			after, is := e.ObjectNew.(*clusterv1.ManagedCluster)
-			if !was || !is || managedcluster.Selectable(before) != managedcluster.Selectable(after) {
+			if !was || !is || managedcluster.IsSelectable(before) != managedcluster.IsSelectable(after) {
 				add(q, k.listParents(ctx, allParents))
 				return
 			}
@@ -133,6 +133,6 @@ func selectionChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, was := e.ObjectOld.(*clusterv1.ManagedCluster)
 		after, is := e.ObjectNew.(*clusterv1.ManagedCluster)
-		return was && is && (managedcluster.Selectable(before) != managedcluster.Selectable(after) || !maps.Equal(before.Labels, after.Labels))
+		return was && is && (managedcluster.IsSelectable(before) != managedcluster.IsSelectable(after) || !maps.Equal(before.Labels, after.Labels))
 	}}
 }

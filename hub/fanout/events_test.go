@@ -125,7 +125,7 @@ func TestIrrelevantClusterEventsAreIgnored(t *testing.T) {
 		"acceptance":    {change: func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }, want: true},
 		"whose it is":   {change: func(c *clusterv1.ManagedCluster) { c.Annotations = nil }, want: true},
 		"that it leaves": {
-			change: func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }, want: true,
+			change: func(c *clusterv1.ManagedCluster) { managedcluster.MarkDetaching(c, time.Now()) }, want: true,
 		},
 	}
 	for name, tc := range cases {
@@ -143,7 +143,7 @@ func TestForeignWorkDeletedMeanwhileIsNotAwaited(t *testing.T) {
 	if !r.kind(kindWorkSet).isUnblocked(t.Context(), gone) {
 		t.Error("nobody will say that it is gone, and the parent waits")
 	}
-	there := newWork(newWorkSetParent(newSet()), requester.Author{User: "alice"}, registered, "store-1")
+	there := newWork(newWorkSetParent(newSet()), requester.User{User: "alice"}, registered, "store-1")
 	if err := r.api.Create(t.Context(), there); err != nil {
 		t.Fatal(err)
 	}

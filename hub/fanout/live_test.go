@@ -37,7 +37,7 @@ import (
 )
 
 // root may do everything on the hub.
-var root = requester.Author{User: "root", Groups: []string{"system:masters"}}
+var root = requester.User{User: "root", Groups: []string{"system:masters"}}
 
 // liveHub is a real API server with our definitions in place, and two clusters, which
 // nobody else selects.
@@ -152,7 +152,7 @@ func (h *liveHub) create(obj client.Object) {
 }
 
 // parent gives one a place and an author.
-func (h *liveHub) parent(obj client.Object, by requester.Author, selector *metav1.LabelSelector) {
+func (h *liveHub) parent(obj client.Object, by requester.User, selector *metav1.LabelSelector) {
 	obj.SetNamespace(h.namespace)
 	obj.SetAnnotations(by.Annotations(requester.MCM, registered))
 	selector.MatchLabels["fan"] = h.namespace
@@ -265,7 +265,7 @@ func TestLiveWorkSetFollowsRightsOfAuthor(t *testing.T) {
 	h := newLiveHub(t)
 	h.run()
 	s := newSet()
-	carol := requester.Author{User: "carol-" + h.namespace}
+	carol := requester.User{User: "carol-" + h.namespace}
 	h.parent(s, carol, s.Spec.ClusterSelector)
 	h.awaitStatus("a user without rights is refused", s, func() bool { return s.Status.Status == v1alpha1.WorkFailed })
 	var works v1alpha1.WorkList
@@ -280,7 +280,7 @@ func TestLiveWorkSetFollowsRightsOfAuthor(t *testing.T) {
 		ObjectMeta: place, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: place.Name},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: carol.User}},
 	})
-	if by, err := requester.Of(h.work(newWorkSetParent(s), h.clusters[0]), requester.MCM, registered); err != nil || by.User != carol.User {
+	if by, err := requester.FromObject(h.work(newWorkSetParent(s), h.clusters[0]), requester.MCM, registered); err != nil || by.User != carol.User {
 		t.Errorf("the work is done for %+v: %v", by, err)
 	}
 }

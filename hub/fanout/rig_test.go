@@ -38,8 +38,8 @@ import (
 const registered = "registration"
 
 var (
-	alice = requester.Author{User: "alice", Groups: []string{"dev"}}
-	bob   = requester.Author{User: "bob"}
+	alice = requester.User{User: "alice", Groups: []string{"dev"}}
+	bob   = requester.User{User: "bob"}
 )
 
 // denied answers SubjectAccessReviews: no to users in namespaces, as "<user>/<namespace>".

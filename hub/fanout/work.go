@@ -29,7 +29,7 @@ const maxBase = 48
 
 // newWork is the Work of one cluster, as it is to be, of an author who is recorded under a
 // registration.
-func newWork(p parent, by requester.Author, registration, cluster string) *v1alpha1.Work {
+func newWork(p parent, by requester.User, registration, cluster string) *v1alpha1.Work {
 	w := &v1alpha1.Work{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: cluster, Name: workName(p, cluster), Labels: map[string]string{}, Annotations: map[string]string{},

@@ -45,7 +45,7 @@ func TestWorkNameIsUniqueAndValid(t *testing.T) {
 
 func TestParseOwnerReturnsParent(t *testing.T) {
 	p := newWorkSetParent(setNamed("a", "b.c"))
-	w := newWork(p, requester.Author{User: "alice"}, registered, "store-1")
+	w := newWork(p, requester.User{User: "alice"}, registered, "store-1")
 	if name, ok := parseOwner(w, kindWorkSet); !ok || name != (types.NamespacedName{Namespace: "a", Name: "b.c"}) {
 		t.Errorf("it leads to %v, %t", name, ok)
 	}
@@ -77,7 +77,7 @@ func TestNewWorkHasAuthorOfParentOnly(t *testing.T) {
 		},
 		Spec: v1alpha1.WorkSpec{Type: "Action", Cluster: v1alpha1.Cluster{Name: "store-1"}},
 	}
-	got := newWork(newWorkSetParent(s), requester.Author{User: "alice", Groups: []string{"g"}}, registered, "store-1")
+	got := newWork(newWorkSetParent(s), requester.User{User: "alice", Groups: []string{"g"}}, registered, "store-1")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("child (-want +got):\n%s", diff)
 	}

@@ -71,7 +71,7 @@ func notify(obj any, f func(RecordEvent)) {
 	if !ok {
 		return
 	}
-	f(RecordEvent{Record: newRecord(mc), Deleted: !managedcluster.Managed(mc)})
+	f(RecordEvent{Record: newRecord(mc), Deleted: !managedcluster.IsManaged(mc)})
 }
 
 func notifyDeleted(obj any, f func(RecordEvent)) {

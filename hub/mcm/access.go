@@ -19,8 +19,8 @@ type accessCache struct {
 	api rbacwatch.AccessReviewer
 
 	mu      sync.Mutex
-	needs   map[objectKey]requester.Right     // guarded by mu
-	answers map[requester.Right]*answer // guarded by mu
+	needs   map[objectKey]requester.Permission // guarded by mu
+	answers map[requester.Permission]*answer   // guarded by mu
 }
 
 type answer struct {
@@ -30,12 +30,12 @@ type answer struct {
 }
 
 func newAccessCache(api rbacwatch.AccessReviewer) *accessCache {
-	return &accessCache{api: api, needs: map[objectKey]requester.Right{}, answers: map[requester.Right]*answer{}}
+	return &accessCache{api: api, needs: map[objectKey]requester.Permission{}, answers: map[requester.Permission]*answer{}}
 }
 
 // isAllowed tells whether a right is there that an object depends on from now on. With
 // fresh it is asked again; the objects that it changes for are returned.
-func (a *accessCache) isAllowed(ctx context.Context, r objectKey, want requester.Right, fresh bool) (allowed bool, changed []objectKey, err error) {
+func (a *accessCache) isAllowed(ctx context.Context, r objectKey, want requester.Permission, fresh bool) (allowed bool, changed []objectKey, err error) {
 	if known := a.addDependent(r, want); known != nil && !fresh {
 		return *known, nil, nil
 	}
@@ -46,7 +46,7 @@ func (a *accessCache) isAllowed(ctx context.Context, r objectKey, want requester
 }
 
 // addDependent records that an object needs a right, and returns what is known of it.
-func (a *accessCache) addDependent(r objectKey, want requester.Right) *bool {
+func (a *accessCache) addDependent(r objectKey, want requester.Permission) *bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old, ok := a.needs[r]; ok && old != want {
@@ -63,7 +63,7 @@ func (a *accessCache) addDependent(r objectKey, want requester.Right) *bool {
 }
 
 // removeDependent drops one who depends, and with the last the answer; a.mu is held.
-func (a *accessCache) removeDependent(r objectKey, old requester.Right) {
+func (a *accessCache) removeDependent(r objectKey, old requester.Permission) {
 	delete(a.needs, r)
 	if known := a.answers[old]; known != nil {
 		delete(known.by, r)
@@ -86,7 +86,7 @@ func (a *accessCache) forget(r objectKey) {
 // which the answer is another. What cannot be asked stays as it is.
 func (a *accessCache) reviewAll(ctx context.Context) (changed []objectKey, err error) {
 	a.mu.Lock()
-	all := make([]requester.Right, 0, len(a.answers))
+	all := make([]requester.Permission, 0, len(a.answers))
 	for r := range a.answers {
 		all = append(all, r)
 	}
@@ -103,7 +103,7 @@ func (a *accessCache) reviewAll(ctx context.Context) (changed []objectKey, err e
 }
 
 // setAnswer keeps an answer, and returns the objects that knew another.
-func (a *accessCache) setAnswer(want requester.Right, allowed bool) (changed []objectKey) {
+func (a *accessCache) setAnswer(want requester.Permission, allowed bool) (changed []objectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := a.answers[want]
@@ -118,8 +118,8 @@ func (a *accessCache) setAnswer(want requester.Right, allowed bool) (changed []o
 	return slices.Collect(maps.Keys(known.by))
 }
 
-func (a *accessCache) review(ctx context.Context, want requester.Right) (bool, error) {
-	err := want.Ask(ctx, a.api)
+func (a *accessCache) review(ctx context.Context, want requester.Permission) (bool, error) {
+	err := want.Review(ctx, a.api)
 	if errors.Is(err, requester.ErrForbidden) {
 		return false, nil
 	}

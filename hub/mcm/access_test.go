@@ -27,7 +27,7 @@ func (a *countingAccess) Create(_ context.Context, r *authorizationv1.SubjectAcc
 	return r, nil
 }
 
-func checkAllowed(t *testing.T, a *accessCache, name string, want requester.Right, fresh bool) (bool, []string) {
+func checkAllowed(t *testing.T, a *accessCache, name string, want requester.Permission, fresh bool) (bool, []string) {
 	t.Helper()
 	allowed, changed, err := a.isAllowed(t.Context(), objectKey{Name: name}, want, fresh)
 	if err != nil {
@@ -46,7 +46,7 @@ func sortedNames(refs []objectKey) (names []string) {
 
 func TestAccessReviewNamesRequester(t *testing.T) {
 	api := &countingAccess{}
-	want := requester.Author{User: "alice", Groups: []string{"a", "b"}}.ToCreate(mcmWorks().resource, "c1")
+	want := requester.User{User: "alice", Groups: []string{"a", "b"}}.PermissionToCreate(mcmWorks().resource, "c1")
 	if yes, _ := checkAllowed(t, newAccessCache(api), "w", want, false); !yes {
 		t.Error("no")
 	}
@@ -58,19 +58,19 @@ func TestAccessReviewNamesRequester(t *testing.T) {
 		t.Errorf("question (-want +got):\n%s", diff)
 	}
 	const refused = `forbidden: user "alice" cannot create resource "works" in API group "mcm.ibm.com" in the namespace "c1"`
-	if got := want.Refusal().Error(); got != refused {
+	if got := want.Forbidden().Error(); got != refused {
 		t.Errorf("refusal %s", got)
 	}
 }
 
 func TestAccessAnswerIsCachedWhileNeeded(t *testing.T) {
 	api := &fakeAccess{}
-	a, of := newAccessCache(api), func(user, namespace string) requester.Right {
-		return requester.Author{User: user}.ToCreate(mcmWorks().resource, namespace)
+	a, of := newAccessCache(api), func(user, namespace string) requester.Permission {
+		return requester.User{User: user}.PermissionToCreate(mcmWorks().resource, namespace)
 	}
 	for _, step := range []struct {
 		reason, name string
-		want         requester.Right
+		want         requester.Permission
 		fresh        bool
 		asked        int
 	}{
@@ -80,7 +80,7 @@ func TestAccessAnswerIsCachedWhileNeeded(t *testing.T) {
 		{reason: "an action is asked about each time", name: "w3", want: of("u", "c1"), fresh: true, asked: 2},
 		{reason: "another namespace", name: "w4", want: of("u", "c2"), asked: 3},
 		{reason: "another user", name: "w5", want: of("v", "c1"), asked: 4},
-		{reason: "another resource", name: "w6", want: requester.Author{User: "u"}.ToCreate(clusterViews().resource, "c1"), asked: 5},
+		{reason: "another resource", name: "w6", want: requester.User{User: "u"}.PermissionToCreate(clusterViews().resource, "c1"), asked: 5},
 	} {
 		if yes, changed := checkAllowed(t, a, step.name, step.want, step.fresh); !yes || changed != nil || api.count() != step.asked {
 			t.Errorf("%s: %t, %v, asked %d times, want %d", step.reason, yes, changed, api.count(), step.asked)
@@ -96,8 +96,8 @@ func TestAccessAnswerIsCachedWhileNeeded(t *testing.T) {
 
 func TestChangedRightReplacesDependency(t *testing.T) {
 	a := newAccessCache(&fakeAccess{})
-	checkAllowed(t, a, "w", requester.Author{User: "u"}.ToCreate(mcmWorks().resource, "c1"), false)
-	checkAllowed(t, a, "w", requester.Author{User: "u"}.ToCreate(mcmWorks().resource, "c2"), false)
+	checkAllowed(t, a, "w", requester.User{User: "u"}.PermissionToCreate(mcmWorks().resource, "c1"), false)
+	checkAllowed(t, a, "w", requester.User{User: "u"}.PermissionToCreate(mcmWorks().resource, "c2"), false)
 	if len(a.answers) != 1 || len(a.needs) != 1 {
 		t.Errorf("%d answers, %d needs", len(a.answers), len(a.needs))
 	}
@@ -105,8 +105,8 @@ func TestChangedRightReplacesDependency(t *testing.T) {
 
 func TestReviewReturnsObjectsWithChangedAnswer(t *testing.T) {
 	api := &fakeAccess{}
-	a, of := newAccessCache(api), func(user string) requester.Right {
-		return requester.Author{User: user}.ToCreate(mcmWorks().resource, "c1")
+	a, of := newAccessCache(api), func(user string) requester.Permission {
+		return requester.User{User: user}.PermissionToCreate(mcmWorks().resource, "c1")
 	}
 	checkAllowed(t, a, "w1", of("u"), false)
 	checkAllowed(t, a, "w2", of("u"), false)
@@ -141,7 +141,7 @@ func TestReviewReturnsObjectsWithChangedAnswer(t *testing.T) {
 // the same user: the review finds nothing new then.
 func TestFreshAnswerUpdatesAllDependents(t *testing.T) {
 	api := &fakeAccess{}
-	a, want := newAccessCache(api), requester.Author{User: "u"}.ToCreate(mcmWorks().resource, "c1")
+	a, want := newAccessCache(api), requester.User{User: "u"}.PermissionToCreate(mcmWorks().resource, "c1")
 	checkAllowed(t, a, "view", want, false)
 	api.deny("u")
 	if yes, changed := checkAllowed(t, a, "action", want, true); yes || !slices.Equal(changed, []string{"action", "view"}) {
@@ -155,7 +155,7 @@ func TestFreshAnswerUpdatesAllDependents(t *testing.T) {
 
 func TestFailedReviewIsRetried(t *testing.T) {
 	api := &fakeAccess{err: errors.New("boom")}
-	a, want := newAccessCache(api), requester.Author{User: "u"}.ToCreate(mcmWorks().resource, "c1")
+	a, want := newAccessCache(api), requester.User{User: "u"}.PermissionToCreate(mcmWorks().resource, "c1")
 	if _, _, err := a.isAllowed(t.Context(), objectKey{Name: "w"}, want, false); !errors.Is(err, api.err) {
 		t.Errorf("error %v", err)
 	}

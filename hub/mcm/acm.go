@@ -32,11 +32,11 @@ const (
 // clusterViews is the dialect of view.open-cluster-management.io.
 func clusterViews() *dialect {
 	return &dialect{
-		name:     dialectClusterView,
-		resource: metav1.GroupResource{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"},
-		annotationKeys:     requester.ACM,
-		newObject:    func() client.Object { return &viewv1beta1.ManagedClusterView{} },
-		parse:     parseClusterView,
+		name:           dialectClusterView,
+		resource:       metav1.GroupResource{Group: viewv1beta1.GroupVersion.Group, Resource: "managedclusterviews"},
+		annotationKeys: requester.ACM,
+		newObject:      func() client.Object { return &viewv1beta1.ManagedClusterView{} },
+		parse:          parseClusterView,
 		storedState: func(obj client.Object) state {
 			v := obj.(*viewv1beta1.ManagedClusterView) //nolint:forcetypeassert // of blank's type
 			return stateFromCondition(v.Status.Conditions, viewv1beta1.ConditionViewProcessing, v.Annotations)
@@ -110,11 +110,11 @@ func reasonOr(reason, other string) string {
 // clusterActions is the dialect of action.open-cluster-management.io.
 func clusterActions() *dialect {
 	return &dialect{
-		name:     wire.DialectClusterAction,
-		resource: metav1.GroupResource{Group: actionv1beta1.GroupVersion.Group, Resource: "managedclusteractions"},
-		annotationKeys:     requester.ACM,
-		newObject:    func() client.Object { return &actionv1beta1.ManagedClusterAction{} },
-		parse:     parseClusterAction,
+		name:           wire.DialectClusterAction,
+		resource:       metav1.GroupResource{Group: actionv1beta1.GroupVersion.Group, Resource: "managedclusteractions"},
+		annotationKeys: requester.ACM,
+		newObject:      func() client.Object { return &actionv1beta1.ManagedClusterAction{} },
+		parse:          parseClusterAction,
 		storedState: func(obj client.Object) state {
 			a := obj.(*actionv1beta1.ManagedClusterAction) //nolint:forcetypeassert // of blank's type
 			return stateFromCondition(a.Status.Conditions, actionv1beta1.ConditionActionCompleted, a.Annotations)

@@ -85,7 +85,7 @@ func (c *Controller) loadAction(cluster, key string) (resource.Resource, bool) {
 		}
 		defer release()
 	}
-	by, err := requester.Of(obj, d.annotationKeys, c.cfg.Authors.UID())
+	by, err := requester.FromObject(obj, d.annotationKeys, c.cfg.Authors.UID())
 	if err != nil || in.action == nil || in.cluster != cluster {
 		return resource.Resource{}, false
 	}

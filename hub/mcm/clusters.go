@@ -108,7 +108,7 @@ func (c *Controller) handleCluster(obj client.Object, e eventType) {
 		return
 	}
 	is := clusterState{
-		exists: true, managed: managedcluster.Managed(record),
+		exists: true, managed: managedcluster.IsManaged(record),
 		accepted: record.Spec.HubAcceptsClient && record.DeletionTimestamp == nil,
 	}
 	if e == deletedEvent {

@@ -36,10 +36,10 @@ type Controller struct {
 	clusters *clusterIndex
 
 	// queue has objects to bring into Sync, results those whose status is to be written.
-	queue   workqueue.TypedRateLimitingInterface[objectKey]
-	results workqueue.TypedRateLimitingInterface[objectKey]
-	pacer    ratelimit.Pacer[objectKey]
-	logLimiter     ratelimit.LogLimiter
+	queue      workqueue.TypedRateLimitingInterface[objectKey]
+	results    workqueue.TypedRateLimitingInterface[objectKey]
+	pacer      ratelimit.KeyedLimiter[objectKey]
+	logLimiter ratelimit.LogLimiter
 
 	// templateSlots has a place for each large template that is held at a time.
 	templateSlots chan struct{}
@@ -53,7 +53,7 @@ type Controller struct {
 	ownWrites map[objectKey]ownWrite // guarded by mu
 	// actions are those that are published, progress what clusters have said of them last.
 	actions  map[objectKey]publishedAction // guarded by mu
-	progress map[objectKey]report    // guarded by mu
+	progress map[objectKey]report          // guarded by mu
 	// unsent are actions whose templates could not be read when they were to be sent.
 	unsent map[objectKey]struct{} // guarded by mu
 	// initial are the objects that were there at the start and have not been seen to; nil
@@ -355,13 +355,13 @@ func (c *Controller) validate(ctx context.Context, d *dialect, r objectKey, obj 
 	if in.failure != nil {
 		return in.failure, nil
 	}
-	by, err := requester.Of(obj, d.annotationKeys, c.cfg.Authors.UID())
+	by, err := requester.FromObject(obj, d.annotationKeys, c.cfg.Authors.UID())
 	if err != nil {
 		return &failure{message: err.Error()}, nil //nolint:nilerr // it is said of the object
 	}
 	requester := wire.Requester{User: by.User, Groups: by.Groups}
 	// What is done is asked about each time, what is looked at when rights change.
-	want := by.ToCreate(d.resource, in.cluster)
+	want := by.PermissionToCreate(d.resource, in.cluster)
 	allowed, changed, err := c.access.isAllowed(ctx, r, want, in.action != nil)
 	for _, other := range changed {
 		if other != r {
@@ -372,7 +372,7 @@ func (c *Controller) validate(ctx context.Context, d *dialect, r objectKey, obj 
 		return nil, err
 	}
 	if !allowed {
-		return &failure{message: want.Refusal().Error()}, nil
+		return &failure{message: want.Forbidden().Error()}, nil
 	}
 	// Only those who may ask are told which clusters there are.
 	switch is := c.clusters.get(in.cluster); {

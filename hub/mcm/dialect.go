@@ -103,9 +103,9 @@ type state struct {
 type dialect struct {
 	name string
 	// resource is what an author has to be allowed to create.
-	resource metav1.GroupResource
-	annotationKeys     requester.Keys
-	newObject    func() client.Object
+	resource       metav1.GroupResource
+	annotationKeys requester.AnnotationKeys
+	newObject      func() client.Object
 	// parse is what an object asks for.
 	parse func(obj client.Object, o options) request
 	// storedState is that of an object as it is stored.

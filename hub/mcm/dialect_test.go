@@ -92,7 +92,9 @@ func TestParseResourceWork(t *testing.T) {
 func TestParseActionWork(t *testing.T) {
 	template := json.RawMessage(configMap)
 	create := wire.Action{Verb: wire.VerbCreate, Template: template}
-	deletion := func(target wire.Target) request { return newActionRequest(wire.Action{Verb: wire.VerbDelete, Target: target}) }
+	deletion := func(target wire.Target) request {
+		return newActionRequest(wire.Action{Verb: wire.VerbDelete, Target: target})
+	}
 	kube := func(k v1alpha1.KubeWorkSpec) *v1alpha1.KubeWorkSpec { return &k }
 	tests := map[string]struct {
 		reason, kind, verb string

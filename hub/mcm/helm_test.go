@@ -29,7 +29,9 @@ func TestParseHelmWork(t *testing.T) {
 		ReleaseName: "web", Namespace: "shop", ChartURL: "https://charts.example.com", ChartName: "web", Version: "^1", InSecureSkipVerify: true,
 		Values: []byte("a: b"), ValuesURL: "https://charts.example.com/values.yaml", Wait: true, TimeoutSeconds: 3600,
 	}
-	does := func(verb wire.Verb, r wire.Release) request { return newActionRequest(wire.Action{Verb: verb, Release: &r}) }
+	does := func(verb wire.Verb, r wire.Release) request {
+		return newActionRequest(wire.Action{Verb: verb, Release: &r})
+	}
 	tests := map[string]struct {
 		reason, kind, verb string
 		helm               v1alpha1.HelmWorkSpec

@@ -41,7 +41,7 @@ import (
 )
 
 // root may do everything on the hub.
-var root = requester.Author{User: "root", Groups: []string{"system:masters"}}
+var root = requester.User{User: "root", Groups: []string{"system:masters"}}
 
 // liveHub is a real API server with our definitions in place.
 type liveHub struct {
@@ -218,7 +218,7 @@ func (a *liveAgent) asked() map[string]int64 {
 }
 
 // asRoot puts an object into a cluster's namespace.
-func asRoot[O client.Object](obj O, cluster string, by requester.Keys) O {
+func asRoot[O client.Object](obj O, cluster string, by requester.AnnotationKeys) O {
 	obj.SetNamespace(cluster)
 	obj.SetAnnotations(root.Annotations(by, registered))
 	if w, ok := any(obj).(*v1alpha1.Work); ok {
@@ -313,7 +313,7 @@ func TestLiveViewsFollowRights(t *testing.T) {
 	h.sessions.set(cluster, true)
 	agent := newLiveAgent(t, wire.ViewResult{Result: json.RawMessage(`{"kind":"List","items":[]}`)}, wire.ActionResult{})
 	resourcetest.Connect(t, hub, cluster, agent.Agent)
-	bob := requester.Author{User: "bob-of-" + cluster}
+	bob := requester.User{User: "bob-of-" + cluster}
 	w := asRoot(resourceWork("w"), cluster, requester.MCM)
 	w.Annotations = bob.Annotations(requester.MCM, registered)
 	h.create(t, w)

@@ -24,14 +24,14 @@ import (
 // mcmWorks is the dialect of mcm.ibm.com.
 func mcmWorks() *dialect {
 	return &dialect{
-		name:     wire.DialectMCMWork,
-		resource: metav1.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "works"},
-		annotationKeys:     requester.MCM,
-		newObject:    func() client.Object { return &v1alpha1.Work{} },
-		parse:     func(obj client.Object, o options) request { return parseWork(obj.(*v1alpha1.Work), o) },           //nolint:forcetypeassert // of blank's type
-		storedState:    func(obj client.Object) state { return storedWorkState(obj.(*v1alpha1.Work)) },                       //nolint:forcetypeassert // likewise
-		nextState:     func(obj client.Object, _ state, o outcome) state { return nextWorkState(obj.(*v1alpha1.Work), o) }, //nolint:forcetypeassert // likewise
-		newStatus:   newWorkStatus,
+		name:           wire.DialectMCMWork,
+		resource:       metav1.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "works"},
+		annotationKeys: requester.MCM,
+		newObject:      func() client.Object { return &v1alpha1.Work{} },
+		parse:          func(obj client.Object, o options) request { return parseWork(obj.(*v1alpha1.Work), o) },            //nolint:forcetypeassert // of blank's type
+		storedState:    func(obj client.Object) state { return storedWorkState(obj.(*v1alpha1.Work)) },                      //nolint:forcetypeassert // likewise
+		nextState:      func(obj client.Object, _ state, o outcome) state { return nextWorkState(obj.(*v1alpha1.Work), o) }, //nolint:forcetypeassert // likewise
+		newStatus:      newWorkStatus,
 	}
 }
 

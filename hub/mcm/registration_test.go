@@ -19,7 +19,9 @@ func TestObjectsOfFormerRegistrationAreNotPublished(t *testing.T) {
 	w, a := resourceWork("w"), actionWork("a")
 	r := newRig(t, w, a)
 	r.reconcileObjects(t, w, a)
-	asked := func() int { return len(r.sync.Source(managed, wire.KindView).Keys()) + len(r.publishedActions(managed)) }
+	asked := func() int {
+		return len(r.sync.Source(managed, wire.KindView).Keys()) + len(r.publishedActions(managed))
+	}
 	if asked() != 2 {
 		t.Fatalf("%d are asked, want the view and the action", asked())
 	}
@@ -45,7 +47,7 @@ func TestObjectsOfFormerRegistrationAreNotPublished(t *testing.T) {
 	r.drainQueues(t)
 	for _, obj := range []*v1alpha1.Work{w, a} {
 		before := stored(t, r, obj).DeepCopy()
-		obj.Annotations = requester.Author{User: "bob"}.Annotations(requester.MCM, "another")
+		obj.Annotations = requester.User{User: "bob"}.Annotations(requester.MCM, "another")
 		if err := r.api.Update(t.Context(), obj); err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ const (
 	registered = "registration"
 )
 
-var alice = requester.Author{User: "alice", Groups: []string{"dev"}}
+var alice = requester.User{User: "alice", Groups: []string{"dev"}}
 
 // rig is a Controller over a fake API server.
 type rig struct {
@@ -68,10 +68,10 @@ type rig struct {
 
 // fakeAccess lets in all but those who are named.
 type fakeAccess struct {
-	mu     sync.Mutex
-	denied []string
-	err    error
-	reviews  int
+	mu      sync.Mutex
+	denied  []string
+	err     error
+	reviews int
 }
 
 func (a *fakeAccess) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
@@ -97,9 +97,9 @@ func (a *fakeAccess) count() int {
 
 // fakeSessions are the clusters that are connected.
 type fakeSessions struct {
-	mu   sync.Mutex
+	mu        sync.Mutex
 	connected map[string]bool
-	f    func(string, bool)
+	f         func(string, bool)
 }
 
 func (s *fakeSessions) Connected(cluster string) bool {
@@ -223,7 +223,7 @@ func clusterNamed(name string, change ...func(*clusterv1.ManagedCluster)) *clust
 }
 
 // object gives an object what an API server and the webhook give one.
-func object[O client.Object](obj O, namespace, name string, by requester.Keys, change ...func(O)) O {
+func object[O client.Object](obj O, namespace, name string, by requester.AnnotationKeys, change ...func(O)) O {
 	obj.SetNamespace(namespace)
 	obj.SetName(name)
 	obj.SetUID(types.UID("uid-" + name))

@@ -20,7 +20,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func newViewOutcome(r wire.ViewResult) outcome  { return outcome{generation: 1, view: &r} }
+func newViewOutcome(r wire.ViewResult) outcome     { return outcome{generation: 1, view: &r} }
 func newActionOutcome(r wire.ActionResult) outcome { return outcome{generation: 1, action: &r} }
 func newFailureOutcome(reason, m string) outcome {
 	return outcome{failure: &failure{reason: reason, message: m}}

@@ -32,10 +32,10 @@ type report struct {
 	uid     types.UID
 	cluster string
 	// viewKey is that of the view that was answered.
-	viewKey     string
+	viewKey string
 	outcome outcome
 	// fromHub is what the hub has to say itself, of the generation that it is about.
-	fromHub        bool
+	fromHub    bool
 	generation int64
 	// release gives back what the outcome holds; nil where nothing counts it.
 	release func()
@@ -169,7 +169,7 @@ func (c *Controller) takeReport(r objectKey) (p report, ok bool, wait time.Durat
 	if p, ok = c.pending[r]; !ok {
 		return p, false, 0
 	}
-	wait = c.pacer.Wait(r)
+	wait = c.pacer.Delay(r)
 	if !p.fromHub {
 		wait = max(wait, c.cfg.Writes.Wait(p.cluster))
 	}
@@ -185,7 +185,9 @@ func (c *Controller) takeReport(r objectKey) (p report, ok bool, wait time.Durat
 }
 
 // isLarge tells what is not kept in memory until it can be written.
-func (p report) isLarge() bool { return p.outcome.view != nil && len(p.outcome.result()) > maxPendingResult }
+func (p report) isLarge() bool {
+	return p.outcome.view != nil && len(p.outcome.result()) > maxPendingResult
+}
 
 // dropResult has a result asked for again; c.mu is held.
 func (c *Controller) dropResult(r objectKey, p report) {
@@ -251,7 +253,7 @@ func (c *Controller) logWriteError(r objectKey, cluster string, err error) {
 
 // isPermanent tells errors that the same result meets each time.
 func isPermanent(err error) bool {
-	return errors.Is(err, errInvalidJSON) || statuswriter.Refused(err)
+	return errors.Is(err, errInvalidJSON) || statuswriter.IsRefused(err)
 }
 
 // renewView asks again for a result that was given up.
@@ -372,7 +374,7 @@ func omitOversizedResult(obj client.Object, o outcome) (outcome, error) {
 	if err != nil {
 		return o, fmt.Errorf("encode %s: %w", obj.GetName(), err)
 	}
-	if len(rest)+SizeOf(obj)+len(o.action.Result) > statuswriter.MaxStored {
+	if len(rest)+SizeOf(obj)+len(o.action.Result) > statuswriter.MaxObjectBytes {
 		return o.withoutResult(), nil
 	}
 	return o, nil

@@ -382,10 +382,10 @@ func TestRefusedResultIsOmitted(t *testing.T) {
 
 func TestActionResultTooLargeBesideTemplateIsOmitted(t *testing.T) {
 	a := actionWork("a")
-	large := `{"a":"` + strings.Repeat("b", statuswriter.MaxStored/2) + `"}`
+	large := `{"a":"` + strings.Repeat("b", statuswriter.MaxObjectBytes/2) + `"}`
 	a.Spec.KubeWork.ObjectTemplate.Raw = []byte(large)
 	r := newRig(t, a)
-	r.options.maxBytes = statuswriter.MaxStored
+	r.options.maxBytes = statuswriter.MaxObjectBytes
 	r.reconcileObjects(t, a)
 	r.answerAction(t, managed, a, wire.ActionResult{Result: json.RawMessage(large)})
 	if got := stored(t, r, a).Status; got.Type != v1alpha1.WorkCompleted || got.Result != nil || !strings.Contains(got.Reason, "left out") {

@@ -32,17 +32,17 @@ const (
 	// maxTemplateReads is how many templates that are not kept are read at a time, and patience how
 	// long one may take.
 	maxTemplateReads = 4
-	templateTimeout = 10 * time.Second
+	templateTimeout  = 10 * time.Second
 	// maxIdentityBytes is how much is kept of a name in a template. None that is longer is valid.
 	maxIdentityBytes = 1 << 10
 )
 
 // templatePlaceholder stands for a template: what tells it from others, and whom it is about.
 type templatePlaceholder struct {
-	APIVersion string   `json:"apiVersion,omitempty"`
-	Kind       string   `json:"kind,omitempty"`
+	APIVersion string         `json:"apiVersion,omitempty"`
+	Kind       string         `json:"kind,omitempty"`
 	Metadata   objectIdentity `json:"metadata"`
-	Digest     string   `json:"spokelet.io/cached-digest"`
+	Digest     string         `json:"spokelet.io/cached-digest"`
 }
 
 type objectIdentity struct {

@@ -26,8 +26,8 @@ type viewRequest struct {
 type publishedView struct {
 	body []byte
 	// generation is that in Sync: a larger one has the agent answer again.
-	generation int64
-	requestedBy         map[objectKey]struct{}
+	generation  int64
+	requestedBy map[objectKey]struct{}
 }
 
 // encodeView makes the key and the body of a view in Sync.
@@ -47,9 +47,9 @@ type viewIndex struct {
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	requests      map[objectKey]viewRequest
-	byCluster map[string]map[string]*publishedView // by cluster and key
-	lastGeneration      int64
+	requests       map[objectKey]viewRequest
+	byCluster      map[string]map[string]*publishedView // by cluster and key
+	lastGeneration int64
 }
 
 // newViewIndex begins with a generation that no hub before this one has used.

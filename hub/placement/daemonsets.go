@@ -29,10 +29,10 @@ type DaemonSets struct {
 	changed  func()
 
 	mu sync.Mutex // guards what follows
-	// read: those that were there at Start are known. refused is why no label is given
+	// synced: those that were there at Start are known. refused is why no label is given
 	// whatever there is.
-	read       bool
-	refused    string
+	synced     bool
+	objection  string
 	untargeted map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity
 }
 
@@ -46,17 +46,17 @@ func NewDaemonSets(client kubernetes.Interface, policy error, changed func()) (*
 		informer: informersappsv1.NewDaemonSetInformer(client, metav1.NamespaceAll, 0, nil),
 		changed:  changed, untargeted: map[cache.ObjectName]nodeaffinity.RequiredNodeAffinity{},
 	}
-	if err := s.informer.SetTransform(trim); err != nil {
+	if err := s.informer.SetTransform(trimDaemonSet); err != nil {
 		return nil, fmt.Errorf("daemonset cache cannot be trimmed: %w", err)
 	}
 	if policy != nil {
-		s.refused = fmt.Sprintf("nothing keeps DaemonSets off the node: %v", policy)
+		s.objection = fmt.Sprintf("nothing keeps DaemonSets off the node: %v", policy)
 	}
 	return s, nil
 }
 
-// trim keeps of a DaemonSet what decides where its pods run.
-func trim(obj any) (any, error) {
+// trimDaemonSet keeps of a DaemonSet what decides where its pods run.
+func trimDaemonSet(obj any) (any, error) {
 	d, ok := obj.(*appsv1.DaemonSet)
 	if !ok {
 		return obj, nil
@@ -65,12 +65,12 @@ func trim(obj any) (any, error) {
 	return &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion},
 		Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: nodeAffinityOf(spec.Affinity), Tolerations: spec.Tolerations,
+			NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: onlyNodeAffinity(spec.Affinity), Tolerations: spec.Tolerations,
 		}}},
 	}, nil
 }
 
-func nodeAffinityOf(affinity *corev1.Affinity) *corev1.Affinity {
+func onlyNodeAffinity(affinity *corev1.Affinity) *corev1.Affinity {
 	if affinity == nil || affinity.NodeAffinity == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func nodeAffinityOf(affinity *corev1.Affinity) *corev1.Affinity {
 // Start follows the DaemonSets until ctx ends. Without the policy it does nothing: the
 // objection is the same whatever there is.
 func (s *DaemonSets) Start(ctx context.Context) error {
-	if s.refused != "" {
+	if s.objection != "" {
 		<-ctx.Done()
 		return nil
 	}
@@ -99,7 +99,7 @@ func (s *DaemonSets) Start(ctx context.Context) error {
 		return nil
 	}
 	s.mu.Lock()
-	s.read = true
+	s.synced = true
 	s.mu.Unlock()
 	s.changed()
 	<-ctx.Done()
@@ -136,15 +136,15 @@ func (s *DaemonSets) observe(obj any, gone bool) {
 	} else {
 		delete(s.untargeted, name)
 	}
-	tell := s.read && (before || now)
+	tell := s.synced && (before || now)
 	s.mu.Unlock()
 	if tell {
 		s.changed()
 	}
 }
 
-// namedMax bounds the DaemonSets that an objection names.
-const namedMax = 3
+// maxNamed bounds the DaemonSets that an objection names.
+const maxNamed = 3
 
 // Objection says why a node that has some labels shall not have more: there are
 // DaemonSets that would take it for theirs because of them.
@@ -152,9 +152,9 @@ func (s *DaemonSets) Objection(have, more map[string]string) (text string, known
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.refused != "":
-		return s.refused, true
-	case !s.read:
+	case s.objection != "":
+		return s.objection, true
+	case !s.synced:
 		return "", false
 	}
 	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have}}
@@ -172,8 +172,8 @@ func (s *DaemonSets) Objection(have, more map[string]string) (text string, known
 		return "", true
 	}
 	slices.Sort(newlyMatching)
-	named := strings.Join(newlyMatching[:min(len(newlyMatching), namedMax)], ", ")
-	if rest := len(newlyMatching) - namedMax; rest > 0 {
+	named := strings.Join(newlyMatching[:min(len(newlyMatching), maxNamed)], ", ")
+	if rest := len(newlyMatching) - maxNamed; rest > 0 {
 		named += fmt.Sprintf(" and %d more", rest)
 	}
 	return "these DaemonSets of the hub would wait for a pod on the node until their pods are restarted (kubectl rollout restart): " + named, true

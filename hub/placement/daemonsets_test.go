@@ -72,7 +72,7 @@ func (s *started) objects(t *testing.T, to string) bool {
 	return text != "" && strings.Contains(text, to)
 }
 
-func TestADaemonSetIsInTheWayOfALabelThatItsPodsWouldFollow(t *testing.T) {
+func TestObjectionNamesDaemonSetsMatchingNewLabels(t *testing.T) {
 	cases := map[string]struct {
 		reason, spec string
 		want         bool
@@ -90,7 +90,7 @@ func TestADaemonSetIsInTheWayOfALabelThatItsPodsWouldFollow(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := start(t, set(t, tc.spec))
+				s := start(t, newDaemonSet(t, tc.spec))
 				defer s.stop()
 				if got := s.objects(t, "kube-system/everywhere"); got != tc.want {
 					t.Errorf("%s: in the way %t", tc.reason, got)
@@ -100,7 +100,7 @@ func TestADaemonSetIsInTheWayOfALabelThatItsPodsWouldFollow(t *testing.T) {
 	}
 }
 
-func TestADaemonSetIsInTheWayAsLongAsItIsThereAndAsItWas(t *testing.T) {
+func TestObjectionFollowsDaemonSetChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		defer s.stop()
@@ -113,7 +113,7 @@ func TestADaemonSetIsInTheWayAsLongAsItIsThereAndAsItWas(t *testing.T) {
 			}
 		}
 		check("at first", false, 1, nil)
-		d := set(t, onLinux)
+		d := newDaemonSet(t, onLinux)
 		_, err := sets.Create(t.Context(), d, metav1.CreateOptions{})
 		check("when it has come", true, 2, err)
 		d.Labels = map[string]string{"a": "b"}
@@ -125,24 +125,24 @@ func TestADaemonSetIsInTheWayAsLongAsItIsThereAndAsItWas(t *testing.T) {
 		d.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}
 		_, err = sets.Update(t.Context(), d, metav1.UpdateOptions{})
 		check("when it avoids pods", true, 2, err)
-		d.Spec.Template.Spec = set(t, "{}").Spec.Template.Spec
+		d.Spec.Template.Spec = newDaemonSet(t, "{}").Spec.Template.Spec
 		_, err = sets.Update(t.Context(), d, metav1.UpdateOptions{})
 		check("when it tolerates nothing any more", false, 3, err)
 		d.Labels = map[string]string{"a": "c"}
 		_, err = sets.Update(t.Context(), d, metav1.UpdateOptions{})
 		check("when that changes of which nobody cares", false, 3, err)
-		d.Spec.Template.Spec = set(t, onLinux).Spec.Template.Spec
+		d.Spec.Template.Spec = newDaemonSet(t, onLinux).Spec.Template.Spec
 		_, err = sets.Update(t.Context(), d, metav1.UpdateOptions{})
 		check("when it does again", true, 4, err)
 		check("when it has gone", false, 5, sets.Delete(t.Context(), d.Name, metav1.DeleteOptions{}))
 	})
 }
 
-func TestAnObjectionNamesTheFirst(t *testing.T) {
+func TestObjectionNamesLimitedNumberOfDaemonSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []*appsv1.DaemonSet
 		for i := range 5 {
-			d := set(t, onLinux)
+			d := newDaemonSet(t, onLinux)
 			d.Name = fmt.Sprintf("d%d", 4-i)
 			all = append(all, d)
 		}
@@ -155,7 +155,7 @@ func TestAnObjectionNamesTheFirst(t *testing.T) {
 	})
 }
 
-func TestWithoutThePolicyThereIsAlwaysAnObjectionAndNothingIsRead(t *testing.T) {
+func TestObjectionStandsWithoutPolicy(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	s, err := NewDaemonSets(client, mutation.ErrNotServed, func() { t.Error("something has changed") })
 	if err != nil {

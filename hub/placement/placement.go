@@ -49,7 +49,7 @@ const labelPrefix = "spokelet.io/"
 func toleratesAllUntargeted(d *appsv1.DaemonSet) bool {
 	spec := &d.Spec.Template.Spec
 	return spec.NodeName == "" && toleratesAll(spec.Tolerations) && !selectorTargetsNodes(spec.NodeSelector) &&
-		!slices.ContainsFunc(terms(spec.Affinity), termTargetsNodes)
+		!slices.ContainsFunc(requiredTerms(spec.Affinity), termTargetsNodes)
 }
 
 func toleratesAll(tolerations []corev1.Toleration) bool {
@@ -69,7 +69,7 @@ func selectorTargetsNodes(labels map[string]string) bool {
 	return false
 }
 
-func terms(affinity *corev1.Affinity) []corev1.NodeSelectorTerm {
+func requiredTerms(affinity *corev1.Affinity) []corev1.NodeSelectorTerm {
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}

@@ -133,9 +133,9 @@ func (h *liveHub) restart(name, when string) {
 	h.must(err)
 }
 
-// awaits waits until the controller has seen a DaemonSet as it is, wants so many pods,
+// waitForCounts waits until the controller has seen a DaemonSet as it is, wants so many pods,
 // and has so many that are available, all of them new.
-func (h *liveHub) awaits(name string, wanted, available int32, when string) {
+func (h *liveHub) waitForCounts(name string, wanted, available int32, when string) {
 	h.t.Helper()
 	livetest.Eventually(h.t, fmt.Sprintf("%s %s: %d pods of %d", name, when, available, wanted), func() bool {
 		d, err := h.kube.AppsV1().DaemonSets(h.namespace).Get(h.t.Context(), name, metav1.GetOptions{})
@@ -145,10 +145,10 @@ func (h *liveHub) awaits(name string, wanted, available int32, when string) {
 	})
 }
 
-// done is what "kubectl rollout status" waits for.
-func (h *liveHub) done(name, when string) {
+// waitForRollout is what "kubectl rollout status" waits for.
+func (h *liveHub) waitForRollout(name, when string) {
 	h.t.Helper()
-	h.awaits(name, h.real, h.real, when)
+	h.waitForCounts(name, h.real, h.real, when)
 	pods, err := h.kube.CoreV1().Pods(h.namespace).List(h.t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
 	h.must(err)
 	for _, pod := range pods.Items {
@@ -158,12 +158,12 @@ func (h *liveHub) done(name, when string) {
 	}
 }
 
-// TestARealAPIServerKeepsOffVirtualNodesWhatThePolicySays has one admit what the tests of
+// TestLivePolicyKeepsPodsOffVirtualNodes has one admit what the tests of
 // the policy are about.
-func TestARealAPIServerKeepsOffVirtualNodesWhatThePolicySays(t *testing.T) {
+func TestLivePolicyKeepsPodsOffVirtualNodes(t *testing.T) {
 	h := newLiveHub(t)
 	h.install()
-	policy, dryRun := compiled(t), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	policy, dryRun := compilePolicy(t), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	for name, tc := range templates {
 		t.Run(name, func(t *testing.T) {
 			d := h.daemonSet("everywhere", tc.spec)
@@ -183,20 +183,20 @@ func TestARealAPIServerKeepsOffVirtualNodesWhatThePolicySays(t *testing.T) {
 	}
 }
 
-func TestARealControllerIsDoneWithDaemonSetsThatTolerateEverything(t *testing.T) {
+func TestLiveDaemonSetToleratingEverythingRollsOut(t *testing.T) {
 	h := newLiveHub(t)
 	h.label()
 	h.install()
 	h.create("everything", everything)
 	h.create("on-linux", onLinux)
 	for _, name := range []string{"everything", "on-linux"} {
-		h.done(name, "when it was made")
+		h.waitForRollout(name, "when it was made")
 		h.restart(name, "now")
-		h.done(name, "when it was updated")
+		h.waitForRollout(name, "when it was updated")
 	}
 }
 
-func TestARealControllerCountsAVirtualNodeForADaemonSetThatWasThereUntilItIsRestarted(t *testing.T) {
+func TestLiveOlderDaemonSetCountsVirtualNodeUntilRestart(t *testing.T) {
 	h := newLiveHub(t)
 	h.must(h.uninstall(t.Context()))
 	livetest.Eventually(t, "the policy is not in force", func() bool {
@@ -204,7 +204,7 @@ func TestARealControllerCountsAVirtualNodeForADaemonSetThatWasThereUntilItIsRest
 		return err == nil && toleratesAllUntargeted(made)
 	})
 	h.create("on-linux", onLinux)
-	h.done("on-linux", "before the node is labelled")
+	h.waitForRollout("on-linux", "before the node is labelled")
 
 	s, err := NewDaemonSets(h.kube, nil, func() {})
 	h.must(err)
@@ -222,8 +222,8 @@ func TestARealControllerCountsAVirtualNodeForADaemonSetThatWasThereUntilItIsRest
 	h.install()
 	objects(true)
 	h.label()
-	h.awaits("on-linux", h.real+1, h.real, "after the node is labelled: it waits for the node, which is why it should not be")
+	h.waitForCounts("on-linux", h.real+1, h.real, "after the node is labelled: it waits for the node, which is why it should not be")
 	h.restart("on-linux", "now")
-	h.done("on-linux", "after its pods were restarted")
+	h.waitForRollout("on-linux", "after its pods were restarted")
 	objects(false)
 }

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// set is a DaemonSet with a template of that spec.
-func set(t *testing.T, spec string) *appsv1.DaemonSet {
+// newDaemonSet is a DaemonSet with a template of that spec.
+func newDaemonSet(t *testing.T, spec string) *appsv1.DaemonSet {
 	t.Helper()
 	d := &appsv1.DaemonSet{}
 	d.Namespace, d.Name = "kube-system", "everywhere"
@@ -87,11 +87,11 @@ var templates = map[string]struct{ reason, spec, affinity string }{
 	"a node's name in terms": {reason: "it is for that node", spec: "{tolerations: [{operator: Exists}], affinity: " + required + "[{matchFields: [{key: metadata.name, operator: In, values: [a]}]}]}}}}"},
 }
 
-func TestThePolicyKeepsDaemonSetsThatTolerateEverythingOffVirtualNodes(t *testing.T) {
-	policy := compiled(t)
+func TestPolicyKeepsDaemonSetsOffVirtualNodes(t *testing.T) {
+	policy := compilePolicy(t)
 	for name, tc := range templates {
 		t.Run(name, func(t *testing.T) {
-			before := set(t, tc.spec)
+			before := newDaemonSet(t, tc.spec)
 			want := before.DeepCopy()
 			if tc.affinity != "" {
 				want.Spec.Template.Spec.Affinity = &corev1.Affinity{}
@@ -121,17 +121,17 @@ func podOf(d *appsv1.DaemonSet) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: *d.Spec.Template.Spec.DeepCopy()}
 }
 
-func TestThePolicyKeepsPodsOffVirtualNodesThatOnlyTheirSystemDraws(t *testing.T) {
-	policy := compiled(t)
+func TestPolicyKeepsPodsOffVirtualNodesOfOtherSystem(t *testing.T) {
+	policy := compilePolicy(t)
 	for name, tc := range templates {
 		t.Run(name, func(t *testing.T) {
 			for _, system := range []string{"", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch"} {
-				d := set(t, tc.spec)
+				d := newDaemonSet(t, tc.spec)
 				spec := &d.Spec.Template.Spec
 				drawn := system != "" || spec.NodeSelector["kubernetes.io/os"] != "" || strings.Contains(tc.spec, "key: kubernetes.io/os")
 				if system != "" {
 					spec.NodeSelector = map[string]string{system: "any"}
-					maps.Copy(spec.NodeSelector, set(t, tc.spec).Spec.Template.Spec.NodeSelector)
+					maps.Copy(spec.NodeSelector, newDaemonSet(t, tc.spec).Spec.Template.Spec.NodeSelector)
 				}
 				made := admit(t, policy, podOf(d), nil)
 				want := podOf(d)
@@ -146,18 +146,18 @@ func TestThePolicyKeepsPodsOffVirtualNodesThatOnlyTheirSystemDraws(t *testing.T)
 	}
 }
 
-func TestThePolicyLeavesAPodAloneThatAControllerMadeForANode(t *testing.T) {
-	d := set(t, "{tolerations: [{operator: Exists}], nodeSelector: {kubernetes.io/os: linux}, affinity: "+required+"[{matchFields: [{key: metadata.name, operator: In, values: [store-17]}]}]}}}}")
-	if diff := cmp.Diff(podOf(d), admit(t, compiled(t), podOf(d), nil)); diff != "" {
+func TestPolicyIgnoresPodsOfNode(t *testing.T) {
+	d := newDaemonSet(t, "{tolerations: [{operator: Exists}], nodeSelector: {kubernetes.io/os: linux}, affinity: "+required+"[{matchFields: [{key: metadata.name, operator: In, values: [store-17]}]}]}}}}")
+	if diff := cmp.Diff(podOf(d), admit(t, compilePolicy(t), podOf(d), nil)); diff != "" {
 		t.Errorf("a pod that the DaemonSets' controller made for a node (-want +got):\n%s", diff)
 	}
 }
 
 // TestADaemonSetThatIsThereIsLeftAlone until its template changes: another template has
 // all its pods replaced.
-func TestADaemonSetThatIsThereIsLeftAloneUntilItsTemplateChanges(t *testing.T) {
-	policy := compiled(t)
-	before := set(t, onLinux)
+func TestPolicyIgnoresExistingDaemonSetUntilTemplateChanges(t *testing.T) {
+	policy := compilePolicy(t)
+	before := newDaemonSet(t, onLinux)
 	labelled := before.DeepCopy()
 	labelled.Labels = map[string]string{"a": "b"}
 	labelled.Spec.MinReadySeconds = 7
@@ -171,8 +171,8 @@ func TestADaemonSetThatIsThereIsLeftAloneUntilItsTemplateChanges(t *testing.T) {
 	}
 }
 
-func TestThePolicyStandsInNobodysWay(t *testing.T) {
-	made := policyOf(t)
+func TestPolicyIgnoresFailures(t *testing.T) {
+	made := parsePolicy(t)
 	if *made.Spec.FailurePolicy != admissionv1.Ignore {
 		t.Errorf("failure policy %s: DaemonSets must be admitted where the policy does not run", *made.Spec.FailurePolicy)
 	}

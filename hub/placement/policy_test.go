@@ -32,7 +32,7 @@ type evaluator struct {
 	patcher  patch.Patcher
 }
 
-func policyOf(t *testing.T) *admissionv1.MutatingAdmissionPolicy {
+func parsePolicy(t *testing.T) *admissionv1.MutatingAdmissionPolicy {
 	t.Helper()
 	objects, err := mutation.Parse(policyYAML)
 	if err != nil {
@@ -45,9 +45,9 @@ func policyOf(t *testing.T) *admissionv1.MutatingAdmissionPolicy {
 	return made
 }
 
-func compiled(t *testing.T) *evaluator {
+func compilePolicy(t *testing.T) *evaluator {
 	t.Helper()
-	policy := policyOf(t)
+	policy := parsePolicy(t)
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func (g *Gate) getRecord(ctx context.Context, reader client.Reader, cluster stri
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	// A record without an id has not been looked at by the reconciler yet.
-	if !managedcluster.Managed(record) || !record.DeletionTimestamp.IsZero() || record.Annotations[managedcluster.AnnotationClusterID] == "" {
+	if !managedcluster.IsManaged(record) || !record.DeletionTimestamp.IsZero() || record.Annotations[managedcluster.AnnotationClusterID] == "" {
 		return nil, ErrUnknown
 	}
 	return record, nil
@@ -205,7 +205,7 @@ func revocationReason(record *clusterv1.ManagedCluster) error {
 	switch {
 	case !record.DeletionTimestamp.IsZero():
 		return ErrDetached
-	case !managedcluster.Managed(record):
+	case !managedcluster.IsManaged(record):
 		return ErrUnknown
 	case !record.Spec.HubAcceptsClient:
 		return ErrNotAccepted

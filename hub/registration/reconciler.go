@@ -34,7 +34,7 @@ type Reconciler struct {
 	config Config
 	store  *observedStore
 	// pacer spaces what a cluster has us do by what it sends.
-	pacer ratelimit.Pacer[string]
+	pacer ratelimit.KeyedLimiter[string]
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request] // guarded by mu; nil until started
@@ -101,7 +101,7 @@ func (r *Reconciler) reconcile(ctx context.Context, record *clusterv1.ManagedClu
 	if !record.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, r.detach(ctx, record)
 	}
-	if !managedcluster.Managed(record) {
+	if !managedcluster.IsManaged(record) {
 		return reconcile.Result{}, r.release(ctx, record)
 	}
 	if reason, err := r.validate(record); err != nil {
@@ -249,7 +249,7 @@ func (r *Reconciler) ensureNamespace(ctx context.Context, record *clusterv1.Mana
 // namespaceLabels are those that the namespace of a cluster has, whoever made it.
 func namespaceLabels(record *clusterv1.ManagedCluster) map[string]string {
 	labels := map[string]string{clusterv1.ClusterNameLabelKey: record.Name}
-	if managedcluster.Detaching(record) {
+	if managedcluster.IsDetaching(record) {
 		labels[managedcluster.LabelDetaching] = "true"
 	}
 	return labels

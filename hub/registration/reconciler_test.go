@@ -268,13 +268,13 @@ func TestDetachingConditionIsSet(t *testing.T) {
 				return h.namespace().Labels[managedcluster.LabelDetaching] == "true",
 					meta.IsStatusConditionTrue(h.get(store1).Status.Conditions, managedcluster.ConditionDetaching)
 			}
-			if label, condition := says(func(r *clusterv1.ManagedCluster) { managedcluster.Detach(r, h.now) }); !label || !condition {
+			if label, condition := says(func(r *clusterv1.ManagedCluster) { managedcluster.MarkDetaching(r, h.now) }); !label || !condition {
 				t.Errorf("marked: label %t, condition %t", label, condition)
 			}
 			if h.wasCut() {
 				t.Error("the session was cut by which the cluster cleans up")
 			}
-			if label, condition := says(managedcluster.Retain); label || condition {
+			if label, condition := says(managedcluster.UnmarkDetaching); label || condition {
 				t.Errorf("retained: label %t, condition %t", label, condition)
 			}
 			if got := h.namespace().Labels; len(objects) > 1 && got["team"] != others["team"] {

@@ -58,7 +58,7 @@ func applyStatus(record *clusterv1.ManagedCluster, known observed, grace bool) {
 			meta.SetStatusCondition(conditions, *condition)
 		}
 	}
-	if !managedcluster.Detaching(record) {
+	if !managedcluster.IsDetaching(record) {
 		meta.RemoveStatusCondition(conditions, managedcluster.ConditionDetaching)
 	}
 	if known.isResolved {
@@ -130,7 +130,7 @@ func conflictCondition(known observed) *metav1.Condition {
 
 // detachingCondition says that the hub knows: the status is written after the namespace.
 func detachingCondition(record *clusterv1.ManagedCluster) *metav1.Condition {
-	if !managedcluster.Detaching(record) {
+	if !managedcluster.IsDetaching(record) {
 		return nil
 	}
 	return &metav1.Condition{

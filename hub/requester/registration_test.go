@@ -24,8 +24,8 @@ import (
 
 const registered = "spokelet-authors"
 
-// newRegistration is one whose webhooks have failure policies.
-func newRegistration(uid types.UID, policies ...*admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.MutatingWebhookConfiguration {
+// newConfiguration is one whose webhooks have failure policies.
+func newConfiguration(uid types.UID, policies ...*admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: registered, UID: uid}}
 	for _, policy := range policies {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{Name: "authors.spokelet.io", FailurePolicy: policy})
@@ -33,7 +33,7 @@ func newRegistration(uid types.UID, policies ...*admissionregistrationv1.Failure
 	return c
 }
 
-func TestWhoSubscribesLearnsOfEachChange(t *testing.T) {
+func TestSubscribersAreCalledOnChange(t *testing.T) {
 	var r Registration
 	if r.UID() != "" {
 		t.Errorf("before anything is known it is %q", r.UID())
@@ -48,24 +48,24 @@ func TestWhoSubscribesLearnsOfEachChange(t *testing.T) {
 	}
 }
 
-func TestARegistrationThatLetsWritesPassIsNone(t *testing.T) {
+func TestFailOpenWebhookIsNotARegistration(t *testing.T) {
 	fail, ignore := new(admissionregistrationv1.Fail), new(admissionregistrationv1.Ignore)
 	cases := map[string]struct {
 		reason string
 		is     *admissionregistrationv1.MutatingWebhookConfiguration
 		want   string
 	}{
-		"one that fails closed": {reason: "as the chart has it", is: newRegistration("a", fail), want: "a"},
-		"one that fails open":   {reason: "while it fails, whoever writes says who asks", is: newRegistration("a", ignore)},
-		"one of two":            {reason: "the hub cannot tell which is asked about what", is: newRegistration("a", fail, ignore)},
-		"no policy":             {reason: "what it means is not ours to guess", is: newRegistration("a", nil)},
-		"no webhooks":           {reason: "nothing is asked", is: newRegistration("a")},
+		"one that fails closed": {reason: "as the chart has it", is: newConfiguration("a", fail), want: "a"},
+		"one that fails open":   {reason: "while it fails, whoever writes says who asks", is: newConfiguration("a", ignore)},
+		"one of two":            {reason: "the hub cannot tell which is asked about what", is: newConfiguration("a", fail, ignore)},
+		"no policy":             {reason: "what it means is not ours to guess", is: newConfiguration("a", nil)},
+		"no webhooks":           {reason: "nothing is asked", is: newConfiguration("a")},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var r Registration
 			r.Set("before")
-			f := NewFollower(fake.NewSimpleClientset(tc.is), registered, &r, logr.Discard())
+			f := NewRegistrationWatcher(fake.NewSimpleClientset(tc.is), registered, &r, logr.Discard())
 			if err := f.Read(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -76,11 +76,11 @@ func TestARegistrationThatLetsWritesPassIsNone(t *testing.T) {
 	}
 }
 
-func TestARegistrationThatIsMissingIsNoFaultAndOneThatCannotBeReadIs(t *testing.T) {
+func TestReadFailsOnlyOnErrorsOtherThanNotFound(t *testing.T) {
 	var r Registration
 	r.Set("before")
 	client := fake.NewSimpleClientset()
-	f := NewFollower(client, registered, &r, logr.Discard())
+	f := NewRegistrationWatcher(client, registered, &r, logr.Discard())
 	if err := f.Read(t.Context()); err != nil || r.UID() != "" {
 		t.Errorf("missing: %v, %q is in force", err, r.UID())
 	}
@@ -93,13 +93,13 @@ func TestARegistrationThatIsMissingIsNoFaultAndOneThatCannotBeReadIs(t *testing.
 	}
 }
 
-// following is a Follower that runs, until the test ends.
-func following(t *testing.T, client *fake.Clientset, r *Registration) {
+// startWatcher is a Follower that runs, until the test ends.
+func startWatcher(t *testing.T, client *fake.Clientset, r *Registration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := NewFollower(client, registered, r, logr.Discard()).Start(ctx); err != nil {
+		if err := NewRegistrationWatcher(client, registered, r, logr.Discard()).Start(ctx); err != nil {
 			t.Errorf("it ended: %v", err)
 		}
 	})
@@ -109,7 +109,7 @@ func following(t *testing.T, client *fake.Clientset, r *Registration) {
 	})
 }
 
-func await(t *testing.T, changes <-chan string, reason, want string) {
+func waitForUID(t *testing.T, changes <-chan string, reason, want string) {
 	t.Helper()
 	select {
 	case got := <-changes:
@@ -121,9 +121,9 @@ func await(t *testing.T, changes <-chan string, reason, want string) {
 	}
 }
 
-func TestTheRegistrationIsFollowed(t *testing.T) {
+func TestRegistrationWatcherTracksChanges(t *testing.T) {
 	fail, ignore := new(admissionregistrationv1.Fail), new(admissionregistrationv1.Ignore)
-	client := fake.NewSimpleClientset(newRegistration("a", fail))
+	client := fake.NewSimpleClientset(newConfiguration("a", fail))
 	selected := make(chan string, 1)
 	client.PrependWatchReactor("mutatingwebhookconfigurations", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		if w, ok := action.(clienttesting.WatchActionImpl); ok {
@@ -137,36 +137,36 @@ func TestTheRegistrationIsFollowed(t *testing.T) {
 	var r Registration
 	changes := make(chan string, 10)
 	r.Subscribe(func() { changes <- r.UID() })
-	following(t, client, &r)
-	await(t, changes, "it is there", "a")
+	startWatcher(t, client, &r)
+	waitForUID(t, changes, "it is there", "a")
 	if got := <-selected; got != "metadata.name="+registered {
 		t.Errorf("watched is %q: the hub has a right to one name", got)
 	}
 	api := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if _, err := api.Update(t.Context(), newRegistration("a", ignore), metav1.UpdateOptions{}); err != nil {
+	if _, err := api.Update(t.Context(), newConfiguration("a", ignore), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, changes, "it lets writes pass", "")
-	if _, err := api.Update(t.Context(), newRegistration("a", fail), metav1.UpdateOptions{}); err != nil {
+	waitForUID(t, changes, "it lets writes pass", "")
+	if _, err := api.Update(t.Context(), newConfiguration("a", fail), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, changes, "it does so no more", "a")
+	waitForUID(t, changes, "it does so no more", "a")
 	if err := api.Delete(t.Context(), registered, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, changes, "it is deleted", "")
-	if _, err := api.Create(t.Context(), newRegistration("b", fail), metav1.CreateOptions{}); err != nil {
+	waitForUID(t, changes, "it is deleted", "")
+	if _, err := api.Create(t.Context(), newConfiguration("b", fail), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, changes, "it is made anew", "b")
+	waitForUID(t, changes, "it is made anew", "b")
 }
 
 // Between the first look and the watch it may be deleted, of which no watch tells.
-func TestARegistrationThatIsGoneBeforeItIsFollowedIsNone(t *testing.T) {
+func TestRegistrationDeletedBeforeWatchIsNone(t *testing.T) {
 	var r Registration
 	r.Set("a")
 	changes := make(chan string, 10)
 	r.Subscribe(func() { changes <- r.UID() })
-	following(t, fake.NewSimpleClientset(), &r)
-	await(t, changes, "it is gone", "")
+	startWatcher(t, fake.NewSimpleClientset(), &r)
+	waitForUID(t, changes, "it is gone", "")
 }

@@ -49,8 +49,8 @@ type Controller struct {
 	deletionQueue queue[watchKey]
 	statusQueue   queue[string]
 
-	writeLimiter  ratelimit.Pacer[writeKey]
-	statusLimiter ratelimit.Pacer[string]
+	writeLimiter  ratelimit.KeyedLimiter[writeKey]
+	statusLimiter ratelimit.KeyedLimiter[string]
 	logLimiter    ratelimit.LogLimiter
 
 	// runCtx is the context of the watches, which run in running.
@@ -106,8 +106,8 @@ func (c *Controller) Start(ctx context.Context) error {
 		return err
 	}
 	c.runCtx = ctx
-	follower := &watcher.Follower{
-		Feed: watcher.FeedOf(c.cfg.Dynamic.Resource(definitionsResource()), nil), Sink: &definitionSink{controller: c}, Log: c.cfg.Logger,
+	follower := &watcher.Watcher{
+		ListWatch: watcher.NewListWatch(c.cfg.Dynamic.Resource(definitionsResource()), nil), Handler: &definitionSink{controller: c}, Log: c.cfg.Logger,
 	}
 	c.running.Go(func() { follower.Run(ctx) })
 	cancel := c.cfg.Sessions.Subscribe(c.handleSession)
@@ -243,7 +243,7 @@ func (c *Controller) handleCluster(obj client.Object, gone bool) {
 	if !ok {
 		return
 	}
-	serves := !gone && managedcluster.Selectable(record)
+	serves := !gone && managedcluster.IsSelectable(record)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, was := c.state.clusters[record.Name]

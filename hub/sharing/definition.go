@@ -104,18 +104,18 @@ func (d definition) selectVersion(version string) (definitionVersion, *wire.Shar
 	return definitionVersion{}, wire.NewShareProblem(v1alpha1.ReasonDefinitionIncompatible, fmt.Sprintf("version %q is not served", version))
 }
 
-// definitionSink is a watcher.Sink of all definitions.
+// definitionSink is a watcher.Handler of all definitions.
 type definitionSink struct {
 	controller *Controller
 	// fresh are those of a list that is under way; nil outside one. It belongs to the watch.
 	fresh map[string]definition
 }
 
-// Begin begins a list.
-func (d *definitionSink) Begin() { d.fresh = map[string]definition{} }
+// StartSync begins a list.
+func (d *definitionSink) StartSync() { d.fresh = map[string]definition{} }
 
-// End ends a list.
-func (d *definitionSink) End(string) {
+// FinishSync ends a list.
+func (d *definitionSink) FinishSync(string) {
 	c := d.controller
 	c.mu.Lock()
 	c.state.definitions, c.state.definitionsRefused = d.fresh, nil
@@ -124,8 +124,8 @@ func (d *definitionSink) End(string) {
 	c.planQueue.Add(planKey)
 }
 
-// Event handles a change of a definition.
-func (d *definitionSink) Event(o metav1.Object, deleted bool) {
+// HandleEvent handles a change of a definition.
+func (d *definitionSink) HandleEvent(o metav1.Object, deleted bool) {
 	obj, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return
@@ -148,8 +148,8 @@ func updateDefinition(all map[string]definition, obj *unstructured.Unstructured,
 	all[obj.GetName()] = parseDefinition(obj)
 }
 
-// Refused handles an error for which definitions cannot be watched.
-func (d *definitionSink) Refused(err error) {
+// HandleDenied handles an error for which definitions cannot be watched.
+func (d *definitionSink) HandleDenied(err error) {
 	c := d.controller
 	c.mu.Lock()
 	c.state.definitionsRefused = wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "CustomResourceDefinitions cannot be watched: "+err.Error())

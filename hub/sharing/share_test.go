@@ -131,7 +131,7 @@ func relabel(c *clusterv1.ManagedCluster) { c.Labels = nil }
 
 func reject(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }
 
-func detach(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }
+func detach(c *clusterv1.ManagedCluster) { managedcluster.MarkDetaching(c, time.Now()) }
 
 func TestShareIsWithdrawnWithResourceOrSelection(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r *rig){

@@ -98,7 +98,7 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	c.recordStatusWrite(name, len(raw))
 	// The update is bound to the version that the status was built from.
 	err = client.IgnoreNotFound(c.cfg.Client.Status().Update(ctx, obj, statusOwner))
-	if statuswriter.Refused(err) || apierrors.IsForbidden(err) {
+	if statuswriter.IsRefused(err) || apierrors.IsForbidden(err) {
 		c.cfg.Logger.Error(err, "Status is refused", "sharedresource", name)
 		c.statusQueue.AddAfter(name, refusedStatusInterval)
 		return nil

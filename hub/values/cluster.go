@@ -14,10 +14,10 @@ import (
 var (
 	// ErrNoValue: the cluster has no label or claim of that name.
 	ErrNoValue = errors.New("the cluster has no such value")
-	// ErrReference: a reference begins with "cluster." and has none of the three forms.
-	ErrReference = errors.New("not one of $(cluster.name), $(cluster.labels.<key>) and $(cluster.claims.<name>)")
-	// ErrPlace: a reference stands where the hub's policies look.
-	ErrPlace = errors.New("must not depend on the cluster")
+	// ErrInvalidReference: a reference begins with "cluster." and has none of the three forms.
+	ErrInvalidReference = errors.New("not one of $(cluster.name), $(cluster.labels.<key>) and $(cluster.claims.<name>)")
+	// ErrForbiddenField: a reference stands where the hub's policies look.
+	ErrForbiddenField = errors.New("must not depend on the cluster")
 	// ErrTooLarge: the manifests are too large once their references are replaced.
 	ErrTooLarge = errors.New("manifests are too large")
 )
@@ -40,12 +40,12 @@ type Value struct {
 	Set  bool
 }
 
-// Used are the references of manifests, such as "cluster.labels.region", with the values
+// References are the references of manifests, such as "cluster.labels.region", with the values
 // that they had.
-type Used map[string]Value
+type References map[string]Value
 
-// Of returns what the record of a cluster says of it. The result shares memory with it.
-func Of(record *clusterv1.ManagedCluster) Cluster {
+// FromManagedCluster returns what the record of a cluster says of it. The result shares memory with it.
+func FromManagedCluster(record *clusterv1.ManagedCluster) Cluster {
 	c := Cluster{Name: record.Name, Labels: record.Labels}
 	if len(record.Status.ClusterClaims) > 0 {
 		c.Claims = make(map[string]string, len(record.Status.ClusterClaims))
@@ -56,18 +56,18 @@ func Of(record *clusterv1.ManagedCluster) Cluster {
 	return c
 }
 
-// Agrees tells whether all references that were used have the same values as before.
-func (c Cluster) Agrees(used Used) bool {
+// Matches tells whether all references that were used have the same values as before.
+func (c Cluster) Matches(used References) bool {
 	for reference, before := range used {
-		if now, err := c.value(reference); err != nil || now != before {
+		if now, err := c.resolve(reference); err != nil || now != before {
 			return false
 		}
 	}
 	return true
 }
 
-// value returns that of a reference, or ErrReference.
-func (c Cluster) value(reference string) (v Value, err error) {
+// resolve returns that of a reference, or ErrInvalidReference.
+func (c Cluster) resolve(reference string) (v Value, err error) {
 	if reference == referenceName {
 		return Value{Text: c.Name, Set: true}, nil
 	}
@@ -79,15 +79,15 @@ func (c Cluster) value(reference string) (v Value, err error) {
 		v.Text, v.Set = c.Claims[name]
 		return v, nil
 	}
-	return Value{}, fmt.Errorf("%s: %w", quote(reference), ErrReference)
+	return Value{}, fmt.Errorf("%s: %w", quoteReference(reference), ErrInvalidReference)
 }
 
 // maxQuoted is how much of a reference an error repeats, in bytes: more than the longest
 // label key has.
 const maxQuoted = 400
 
-// quote shows a reference in an error. What is not printable is escaped.
-func quote(reference string) string {
+// quoteReference shows a reference in an error. What is not printable is escaped.
+func quoteReference(reference string) string {
 	if len(reference) > maxQuoted {
 		reference = reference[:maxQuoted] + "..."
 	}

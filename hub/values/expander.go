@@ -14,54 +14,54 @@ import (
 	"strings"
 )
 
-// opener begins a reference.
-const opener = "$(cluster."
+// referencePrefix begins a reference.
+const referencePrefix = "$(cluster."
 
 // Expander replaces the references in the manifests of one work.
 type Expander struct {
 	cluster Cluster
-	// room is how many bytes the manifests that are still to come may have.
-	room int
+	// remaining is how many bytes the manifests that are still to come may have.
+	remaining int
 	// inserted is how many bytes of values the manifest at hand has so far.
-	inserted int
-	used     Used
+	inserted   int
+	references References
 }
 
 // NewExpander returns an Expander for manifests that may have limit bytes together.
 func NewExpander(cluster Cluster, limit int) *Expander {
-	return &Expander{cluster: cluster, room: limit, used: Used{}}
+	return &Expander{cluster: cluster, remaining: limit, references: References{}}
 }
 
-// Used returns the references that were met so far. After an error they are those that
+// References returns the references that were met so far. After an error they are those that
 // the error depends on: with the same values it comes again.
-func (e *Expander) Used() Used { return e.used }
+func (e *Expander) References() References { return e.references }
 
-// Manifest returns a manifest, which is JSON, with its references replaced. One that has
+// ExpandManifest returns a manifest, which is JSON, with its references replaced. One that has
 // none is returned as it is. The argument is not changed.
-func (e *Expander) Manifest(raw []byte) ([]byte, error) {
+func (e *Expander) ExpandManifest(raw []byte) ([]byte, error) {
 	out := raw
-	if mayRefer(raw) {
+	if mayHaveReferences(raw) {
 		tree, err := decode(raw)
 		if err != nil {
 			return nil, err
 		}
 		e.inserted = 0
-		if tree, err = e.manifest(tree); err != nil {
+		if tree, err = e.expandRoot(tree); err != nil {
 			return nil, err
 		}
 		if out, err = encode(tree); err != nil {
 			return nil, err
 		}
 	}
-	if e.room -= len(out); e.room < 0 {
+	if e.remaining -= len(out); e.remaining < 0 {
 		return nil, ErrTooLarge
 	}
 	return out, nil
 }
 
-// mayRefer tells whether a manifest has to be decoded. A character may be escaped in JSON.
-func mayRefer(raw []byte) bool {
-	return bytes.Contains(raw, []byte(opener)) || bytes.Contains(raw, []byte(`\u`))
+// mayHaveReferences tells whether a manifest has to be decoded. A character may be escaped in JSON.
+func mayHaveReferences(raw []byte) bool {
+	return bytes.Contains(raw, []byte(referencePrefix)) || bytes.Contains(raw, []byte(`\u`))
 }
 
 func decode(raw []byte) (tree any, err error) {
@@ -86,9 +86,9 @@ func encode(tree any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// manifest replaces the references of a whole manifest, unless there is one where the
+// expandRoot replaces the references of a whole manifest, unless there is one where the
 // hub's policies look.
-func (e *Expander) manifest(tree any) (any, error) {
+func (e *Expander) expandRoot(tree any) (any, error) {
 	root, _ := tree.(map[string]any)
 	metadata, _ := root["metadata"].(map[string]any)
 	for _, judged := range []struct {
@@ -101,25 +101,25 @@ func (e *Expander) manifest(tree any) (any, error) {
 		{"metadata.name", metadata["name"]},
 		{"metadata.generateName", metadata["generateName"]},
 	} {
-		if text, ok := judged.value.(string); ok && strings.Contains(text, opener) {
-			return nil, fmt.Errorf("%s %w: %s", judged.path, ErrPlace, bounded(text))
+		if text, ok := judged.value.(string); ok && strings.Contains(text, referencePrefix) {
+			return nil, fmt.Errorf("%s %w: %s", judged.path, ErrForbiddenField, quoteBounded(text))
 		}
 	}
-	return e.tree(tree)
+	return e.expandTree(tree)
 }
 
-// bounded shows a text in an error.
-func bounded(text string) string { return fmt.Sprintf("%.*q", maxQuoted, text) }
+// quoteBounded shows a text in an error.
+func quoteBounded(text string) string { return fmt.Sprintf("%.*q", maxQuoted, text) }
 
-// tree replaces the references below a value, in place. Maps are walked in the order of
+// expandTree replaces the references below a value, in place. Maps are walked in the order of
 // their keys, so that of several errors always the same one is told.
-func (e *Expander) tree(value any) (any, error) {
+func (e *Expander) expandTree(value any) (any, error) {
 	switch v := value.(type) {
 	case string:
-		return e.text(v)
+		return e.expandString(v)
 	case []any:
 		for i := range v {
-			next, err := e.tree(v[i])
+			next, err := e.expandTree(v[i])
 			if err != nil {
 				return nil, err
 			}
@@ -127,7 +127,7 @@ func (e *Expander) tree(value any) (any, error) {
 		}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			next, err := e.tree(v[key])
+			next, err := e.expandTree(v[key])
 			if err != nil {
 				return nil, err
 			}
@@ -137,11 +137,11 @@ func (e *Expander) tree(value any) (any, error) {
 	return value, nil
 }
 
-// text replaces the references in a string. Values are not looked at again.
-func (e *Expander) text(rest string) (string, error) {
+// expandString replaces the references in a string. Values are not looked at again.
+func (e *Expander) expandString(rest string) (string, error) {
 	var out strings.Builder
 	for {
-		at := strings.Index(rest, opener)
+		at := strings.Index(rest, referencePrefix)
 		if at < 0 {
 			out.WriteString(rest)
 			return out.String(), nil
@@ -160,9 +160,9 @@ func (e *Expander) text(rest string) (string, error) {
 		}
 		end := strings.IndexByte(rest, ')')
 		if end < 0 {
-			return "", fmt.Errorf("%s has no end", bounded("$"+rest))
+			return "", fmt.Errorf("%s has no end", quoteBounded("$"+rest))
 		}
-		value, err := e.value(rest[len("("):end])
+		value, err := e.resolve(rest[len("("):end])
 		if err != nil {
 			return "", err
 		}
@@ -171,18 +171,18 @@ func (e *Expander) text(rest string) (string, error) {
 	}
 }
 
-// value returns what a reference stands for.
-func (e *Expander) value(reference string) (string, error) {
-	v, err := e.cluster.value(reference)
+// resolve returns what a reference stands for.
+func (e *Expander) resolve(reference string) (string, error) {
+	v, err := e.cluster.resolve(reference)
 	if err != nil {
 		return "", err
 	}
-	e.used[reference] = v
+	e.references[reference] = v
 	if !v.Set {
-		return "", fmt.Errorf("%s: %w", quote(reference), ErrNoValue)
+		return "", fmt.Errorf("%s: %w", quoteReference(reference), ErrNoValue)
 	}
 	// Looked at before all is encoded: a short reference may stand for a long value.
-	if e.inserted += len(v.Text); e.inserted > e.room {
+	if e.inserted += len(v.Text); e.inserted > e.remaining {
 		return "", ErrTooLarge
 	}
 	return v.Text, nil

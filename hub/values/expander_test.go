@@ -29,7 +29,7 @@ var store1 = Cluster{
 	Claims: map[string]string{"version": "v1.36.0", "kubeversion.open-cluster-management.io": "v1.36.1"},
 }
 
-func TestReferencesInStringsAreReplaced(t *testing.T) {
+func TestExpandReplacesReferences(t *testing.T) {
 	tests := map[string]struct {
 		reason, text, want string
 		err                error
@@ -59,19 +59,19 @@ func TestReferencesInStringsAreReplaced(t *testing.T) {
 		"a claim that is missing": {reason: "a label is no claim", text: "$(cluster.claims.region)", err: ErrNoValue,
 			message: "$(cluster.claims.region): the cluster has no such value"},
 		"another field": {
-			reason: "a mistake is told", text: "$(cluster.region)", err: ErrReference,
+			reason: "a mistake is told", text: "$(cluster.region)", err: ErrInvalidReference,
 			message: "$(cluster.region): not one of $(cluster.name), $(cluster.labels.<key>) and $(cluster.claims.<name>)",
 		},
-		"a name with more":   {reason: "there are no functions", text: "$(cluster.name | upper)", err: ErrReference},
-		"no key":             {reason: "no label has that name", text: "$(cluster.labels.)", err: ErrReference},
+		"a name with more":   {reason: "there are no functions", text: "$(cluster.name | upper)", err: ErrInvalidReference},
+		"no key":             {reason: "no label has that name", text: "$(cluster.labels.)", err: ErrInvalidReference},
 		"one in another":     {reason: "a reference ends at the first parenthesis", text: "$(cluster.labels.$(cluster.name))", err: ErrNoValue},
 		"no end":             {reason: "somebody forgot it", text: "a$(cluster.name", message: `"$(cluster.name" has no end`},
-		"a long reference":   {reason: "conditions are short", text: "$(cluster." + strings.Repeat("x", 1000) + ")", err: ErrReference, message: "$(cluster." + strings.Repeat("x", maxQuoted-len("cluster.")) + "...): " + ErrReference.Error()},
-		"control characters": {reason: "they are shown", text: "$(cluster.a\nb)", err: ErrReference, message: `$(cluster.a\nb): ` + ErrReference.Error()},
+		"a long reference":   {reason: "conditions are short", text: "$(cluster." + strings.Repeat("x", 1000) + ")", err: ErrInvalidReference, message: "$(cluster." + strings.Repeat("x", maxQuoted-len("cluster.")) + "...): " + ErrInvalidReference.Error()},
+		"control characters": {reason: "they are shown", text: "$(cluster.a\nb)", err: ErrInvalidReference, message: `$(cluster.a\nb): ` + ErrInvalidReference.Error()},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := NewExpander(store1, roomy).text(tc.text)
+			got, err := NewExpander(store1, roomy).expandString(tc.text)
 			if fails := tc.err != nil || tc.message != ""; (err != nil) != fails || tc.err != nil && !errors.Is(err, tc.err) {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -85,7 +85,7 @@ func TestReferencesInStringsAreReplaced(t *testing.T) {
 	}
 }
 
-func TestManifestsAreReplacedInTheirStringsAlone(t *testing.T) {
+func TestExpandChangesOnlyStringValues(t *testing.T) {
 	tests := map[string]struct {
 		reason, manifest, want string
 		err                    error
@@ -99,18 +99,18 @@ func TestManifestsAreReplacedInTheirStringsAlone(t *testing.T) {
 		"markup":            {reason: "it is not made longer", manifest: `{"a":"<$(cluster.name)&>"}`, want: `{"a":"<store-1&>"}`},
 		"an escaped dollar": {reason: "JSON may be written so", manifest: `{"a":"\u0024(cluster.name)"}`, want: `{"a":"store-1"}`},
 		"a text":            {reason: "whoever applies it says what is wrong", manifest: `"$(cluster.name)"`, want: `"store-1"`},
-		"the namespace":     {reason: "policies judge by it", manifest: `{"metadata":{"namespace":"$(cluster.labels.region)"}}`, err: ErrPlace},
-		"the name":          {reason: "policies judge by it", manifest: `{"metadata":{"name":"x-$(cluster.name)"}}`, err: ErrPlace},
-		"generateName":      {reason: "it is none of the cluster's", manifest: `{"metadata":{"generateName":"$(cluster.name)"}}`, err: ErrPlace},
-		"the kind":          {reason: "policies judge by it", manifest: `{"kind":"$(cluster.name)"}`, err: ErrPlace},
-		"the version":       {reason: "policies judge by it", manifest: `{"apiVersion":"$(cluster.name)/v1"}`, err: ErrPlace},
-		"an escaped name":   {reason: "no name has a parenthesis", manifest: `{"metadata":{"name":"$$(cluster.name)"}}`, err: ErrPlace},
+		"the namespace":     {reason: "policies judge by it", manifest: `{"metadata":{"namespace":"$(cluster.labels.region)"}}`, err: ErrForbiddenField},
+		"the name":          {reason: "policies judge by it", manifest: `{"metadata":{"name":"x-$(cluster.name)"}}`, err: ErrForbiddenField},
+		"generateName":      {reason: "it is none of the cluster's", manifest: `{"metadata":{"generateName":"$(cluster.name)"}}`, err: ErrForbiddenField},
+		"the kind":          {reason: "policies judge by it", manifest: `{"kind":"$(cluster.name)"}`, err: ErrForbiddenField},
+		"the version":       {reason: "policies judge by it", manifest: `{"apiVersion":"$(cluster.name)/v1"}`, err: ErrForbiddenField},
+		"an escaped name":   {reason: "no name has a parenthesis", manifest: `{"metadata":{"name":"$$(cluster.name)"}}`, err: ErrForbiddenField},
 		"a name below":      {reason: "it is not the manifest's", manifest: `{"roleRef":{"name":"$(cluster.name)"}}`, want: `{"roleRef":{"name":"store-1"}}`},
 		"a missing value":   {reason: "nothing is replaced", manifest: `{"a":"$(cluster.name)","b":"$(cluster.labels.x)"}`, err: ErrNoValue},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := NewExpander(store1, roomy).Manifest([]byte(tc.manifest))
+			got, err := NewExpander(store1, roomy).ExpandManifest([]byte(tc.manifest))
 			if !errors.Is(err, tc.err) {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -120,22 +120,22 @@ func TestManifestsAreReplacedInTheirStringsAlone(t *testing.T) {
 		})
 	}
 	for _, broken := range []string{`{"a":"$(cluster.name)"`, `{"a":"$(cluster.name)"} {}`} {
-		if _, err := NewExpander(store1, roomy).Manifest([]byte(broken)); err == nil {
+		if _, err := NewExpander(store1, roomy).ExpandManifest([]byte(broken)); err == nil {
 			t.Errorf("%s is replaced", broken)
 		}
 	}
 }
 
-func TestTheSameErrorIsToldEachTime(t *testing.T) {
+func TestExpandErrorIsDeterministic(t *testing.T) {
 	const manifest = `{"z":"$(cluster.labels.z)","b":{"y":"$(cluster.labels.y)","x":"$(cluster.labels.x)"}}`
 	for range 50 {
-		if _, err := NewExpander(store1, roomy).Manifest([]byte(manifest)); err == nil || !strings.HasPrefix(err.Error(), "$(cluster.labels.x):") {
+		if _, err := NewExpander(store1, roomy).ExpandManifest([]byte(manifest)); err == nil || !strings.HasPrefix(err.Error(), "$(cluster.labels.x):") {
 			t.Fatalf("of several errors %v is told", err)
 		}
 	}
 }
 
-func TestManifestsTogetherHaveALimit(t *testing.T) {
+func TestExpandLimitsTotalSize(t *testing.T) {
 	long := Cluster{Name: strings.Repeat("n", 100)}
 	tests := map[string]struct {
 		reason    string
@@ -153,7 +153,7 @@ func TestManifestsTogetherHaveALimit(t *testing.T) {
 			e := NewExpander(long, tc.limit)
 			var err error
 			for _, manifest := range tc.manifests {
-				if _, err = e.Manifest([]byte(manifest)); err != nil {
+				if _, err = e.ExpandManifest([]byte(manifest)); err != nil {
 					break
 				}
 			}
@@ -164,22 +164,22 @@ func TestManifestsTogetherHaveALimit(t *testing.T) {
 	}
 }
 
-func TestAClusterAgreesUntilAValueThatWasUsedIsAnother(t *testing.T) {
+func TestMatchesComparesUsedReferences(t *testing.T) {
 	with := func(change func(*clusterv1.ManagedCluster)) Cluster {
 		record := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "store-1", Labels: map[string]string{"region": "eu", "other": "a"}}}
 		record.Status.ClusterClaims = []clusterv1.ManagedClusterClaim{{Name: "version", Value: "1"}}
 		if change != nil {
 			change(record)
 		}
-		return Of(record)
+		return FromManagedCluster(record)
 	}
 	e := NewExpander(with(nil), roomy)
 	const manifest = `["$(cluster.name) $(cluster.labels.region) $(cluster.claims.version)","$(cluster.labels.zone)"]`
-	if _, err := e.Manifest([]byte(manifest)); !errors.Is(err, ErrNoValue) {
+	if _, err := e.ExpandManifest([]byte(manifest)); !errors.Is(err, ErrNoValue) {
 		t.Fatal(err)
 	}
-	want := Used{"cluster.name": {Text: "store-1", Set: true}, "cluster.labels.region": {Text: "eu", Set: true}, "cluster.claims.version": {Text: "1", Set: true}, "cluster.labels.zone": {}}
-	if diff := cmp.Diff(want, e.Used()); diff != "" {
+	want := References{"cluster.name": {Text: "store-1", Set: true}, "cluster.labels.region": {Text: "eu", Set: true}, "cluster.claims.version": {Text: "1", Set: true}, "cluster.labels.zone": {}}
+	if diff := cmp.Diff(want, e.References()); diff != "" {
 		t.Errorf("used (-want +got):\n%s", diff)
 	}
 	tests := map[string]struct {
@@ -198,24 +198,24 @@ func TestAClusterAgreesUntilAValueThatWasUsedIsAnother(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := with(tc.change).Agrees(e.Used()); got != tc.agrees {
+			if got := with(tc.change).Matches(e.References()); got != tc.agrees {
 				t.Errorf("%s: agrees %t", tc.reason, got)
 			}
 		})
 	}
 }
 
-// escape returns what a text has to be written as, to be that text in the cluster.
-func escape(text string) string {
+// escapeCharacters returns what a text has to be written as, to be that text in the cluster.
+func escapeCharacters(text string) string {
 	var out strings.Builder
 	for {
-		at := strings.Index(text, opener)
+		at := strings.Index(text, referencePrefix)
 		if at < 0 {
 			return out.String() + text
 		}
 		dollars := at - len(strings.TrimRight(text[:at], "$")) + 1
 		out.WriteString(text[:at+1] + strings.Repeat("$", dollars) + "(cluster.")
-		text = text[at+len(opener):]
+		text = text[at+len(referencePrefix):]
 	}
 }
 
@@ -226,13 +226,13 @@ func FuzzReferences(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		e := NewExpander(Cluster{Name: text}, len(text))
-		if got, err := e.text(escape(text)); err != nil || got != text {
+		if got, err := e.expandString(escapeCharacters(text)); err != nil || got != text {
 			t.Errorf("%q, escaped, becomes %q, %v", text, got, err)
 		}
-		if got, err := e.text("$(cluster.name)"); err != nil || got != text {
+		if got, err := e.expandString("$(cluster.name)"); err != nil || got != text {
 			t.Errorf("%q, as a value, becomes %q, %v", text, got, err)
 		}
-		if got, err := e.text(text); err == nil && !strings.Contains(text, opener) && got != text {
+		if got, err := e.expandString(text); err == nil && !strings.Contains(text, referencePrefix) && got != text {
 			t.Errorf("%q without a reference becomes %q", text, got)
 		}
 	})
@@ -245,7 +245,7 @@ func FuzzSubstitution(f *testing.F) {
 	f.Add([]byte(`{"a":[1e400,9007199254740993,"\ud800$(cluster.labels.x)",null]}`), `","b":"`)
 	f.Add([]byte(`{"metadata":{"name":"\u0024(cluster.name)"},"metadata":{}}`), "\xff")
 	f.Fuzz(func(t *testing.T, raw []byte, value string) {
-		out, err := NewExpander(Cluster{Name: value, Labels: map[string]string{"x": value}}, roomy).Manifest(raw)
+		out, err := NewExpander(Cluster{Name: value, Labels: map[string]string{"x": value}}, roomy).ExpandManifest(raw)
 		if err != nil || !json.Valid(raw) {
 			return
 		}
@@ -254,38 +254,38 @@ func FuzzSubstitution(f *testing.F) {
 		if failed != nil || broken != nil {
 			t.Fatalf("%q becomes %q: %v, %v", raw, out, failed, broken)
 		}
-		if diff := cmp.Diff(shape(before), shape(after)); diff != "" {
+		if diff := cmp.Diff(skeletonOf(before), skeletonOf(after)); diff != "" {
 			t.Errorf("shape (-before +after):\n%s", diff)
 		}
-		if diff := cmp.Diff(judged(before), judged(after)); diff != "" {
+		if diff := cmp.Diff(policyFields(before), policyFields(after)); diff != "" {
 			t.Errorf("names (-before +after):\n%s", diff)
 		}
 	})
 }
 
-// shape is a value without the contents of its strings.
-func shape(value any) any {
+// skeletonOf is a value without the contents of its strings.
+func skeletonOf(value any) any {
 	switch v := value.(type) {
 	case string:
 		return ""
 	case []any:
 		out := make([]any, len(v))
 		for i := range v {
-			out[i] = shape(v[i])
+			out[i] = skeletonOf(v[i])
 		}
 		return out
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for key := range v {
-			out[key] = shape(v[key])
+			out[key] = skeletonOf(v[key])
 		}
 		return out
 	}
 	return value
 }
 
-// judged is what the hub's policies judge a manifest by.
-func judged(value any) []any {
+// policyFields is what the hub's policies judge a manifest by.
+func policyFields(value any) []any {
 	root, _ := value.(map[string]any)
 	metadata, _ := root["metadata"].(map[string]any)
 	var out []any

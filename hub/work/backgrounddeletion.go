@@ -33,14 +33,14 @@ const (
 	maxBackgroundDeletions = maxTombstones / 2
 	// lateDeletionAfter is how long such a deletion may take before somebody is told,
 	// lateDeletionRepeat when that is said again: events are kept for an hour, by default.
-	lateDeletionAfter = 5 * time.Minute
-	lateDeletionRepeat    = time.Hour
-	lateDeletionInterval     = time.Minute
+	lateDeletionAfter    = 5 * time.Minute
+	lateDeletionRepeat   = time.Hour
+	lateDeletionInterval = time.Minute
 	// maxListedDeletions deletions are named in an event, each with maxProgressBytes bytes of what its
 	// cluster says: the note of an event may have 1024 bytes.
 	maxListedDeletions = 10
 	maxProgressBytes   = 200
-	maxEventNote   = 1000
+	maxEventNote       = 1000
 
 	conditionDeleting = "Deleting"
 	reasonNotDeleted  = "WorksNotDeleted"
@@ -50,7 +50,7 @@ const (
 type backgroundDeletion struct {
 	startedAt time.Time
 	// progress is what the agent last said of it, warned when that was last told.
-	progress   string
+	progress string
 	warnedAt time.Time
 }
 
@@ -92,7 +92,7 @@ func (w *Works) deletesInBackground(ctx context.Context, it item) (bool, error) 
 	}
 	record, err := w.getCluster(ctx, obj.GetNamespace())
 	// Whoever detaches a cluster waits for its works: the tunnel is cut when there are none.
-	return record != nil && managedcluster.Selectable(record), err
+	return record != nil && managedcluster.IsSelectable(record), err
 }
 
 // mayOrphanObjects tells whether objects of a work may stay when it is deleted.

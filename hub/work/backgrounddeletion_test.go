@@ -116,7 +116,7 @@ func TestDeletionWaitsForClusterUnlessInBackground(t *testing.T) {
 		"objects stay":        {reason: "an eviction would delete them", change: option(workv1.DeletePropagationPolicyTypeOrphan), waits: true},
 		"some objects stay":   {reason: "an eviction would delete them", change: option(workv1.DeletePropagationPolicyTypeSelectivelyOrphan), waits: true},
 		"suspended":           {reason: "an eviction would not wait", change: annotated(wire.AnnotationSuspend, "true"), waits: true},
-		"a cluster that goes": {reason: "detach waits for the works", change: setBackgroundDeletion, cluster: func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }, waits: true},
+		"a cluster that goes": {reason: "detach waits for the works", change: setBackgroundDeletion, cluster: func(c *clusterv1.ManagedCluster) { managedcluster.MarkDetaching(c, time.Now()) }, waits: true},
 		"no room":             {reason: "what is remembered is bounded", change: setBackgroundDeletion, ends: full, waits: true},
 		"room for one":        {reason: "the bound is not reached", change: setBackgroundDeletion, ends: full - 1},
 	}

@@ -151,7 +151,7 @@ func (k *kind) newRefusalCondition(obj client.Object, why error) metav1.Conditio
 
 // newHubReport is what the hub itself has to say of a work: one condition.
 func newHubReport(uid types.UID, c metav1.Condition) statuswriter.Report {
-	return statuswriter.Report{UID: uid, Refused: true, Status: wire.WorkStatus{
+	return statuswriter.Report{UID: uid, FromHub: true, Status: wire.WorkStatus{
 		ObservedGeneration: c.ObservedGeneration, Conditions: []metav1.Condition{c},
 	}}
 }

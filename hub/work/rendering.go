@@ -23,7 +23,7 @@ type rendering struct {
 	uid        types.UID
 	generation int64
 	// references are the references that it was made with, or failed with.
-	references values.Used
+	references values.References
 	// size is that of its manifests, in bytes, before they are replaced.
 	size int
 	// refusal is the condition Applied of a work that is not sent; nil where it is sent.
@@ -33,8 +33,8 @@ type rendering struct {
 	agentApplied *metav1.Condition
 	// needsWrite: the refusal, or its end, is still to be written. version counts what there
 	// was to be written, from 1.
-	needsWrite  bool
-	version int
+	needsWrite bool
+	version    int
 }
 
 // renderings are those of all clusters. An agent goes on to report on what it was sent
@@ -112,7 +112,7 @@ func (r *renderings) listStale(cluster values.Cluster) (keys []wire.WorkKey, siz
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, of := range r.clusters[cluster.Name] {
-		if !cluster.Agrees(of.references) {
+		if !cluster.Matches(of.references) {
 			keys, size = append(keys, key), size+of.size
 		}
 	}

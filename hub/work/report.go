@@ -37,7 +37,7 @@ func (w *Works) receive(cluster string, r resource.Resource) {
 		r.Account.Close()
 		return
 	}
-	w.enqueue(key, statuswriter.Report{UID: types.UID(r.UID), Status: status, Since: r.Since, Release: r.Account.Close})
+	w.enqueue(key, statuswriter.Report{UID: types.UID(r.UID), Status: status, Since: r.Since, OnDone: r.Account.Close})
 }
 
 // decodeReport decodes a status, if it is about a work that exists, or whose end is waited
@@ -130,7 +130,7 @@ func (w *Works) next(ctx context.Context) bool {
 	if err := w.write(ctx, key, r); err != nil {
 		w.giveBack(key, r)
 		w.queue.AddRateLimited(key)
-		w.metrics.Wrote(statuswriter.ResultError)
+		w.metrics.CountWrite(statuswriter.ResultError)
 		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 		return true
 	}
@@ -151,7 +151,7 @@ func (w *Works) nextOwn(ctx context.Context, key wire.WorkKey) bool {
 	}
 	if err := w.write(ctx, key, r); err != nil {
 		w.queue.AddRateLimited(key)
-		w.metrics.Wrote(statuswriter.ResultError)
+		w.metrics.CountWrite(statuswriter.ResultError)
 		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
 		return true
 	}
@@ -166,8 +166,8 @@ func (w *Works) wait(key wire.WorkKey) time.Duration {
 	w.mu.Lock()
 	waiting, reported := w.pending[key]
 	w.mu.Unlock()
-	wait := w.statusPacer.Wait(key)
-	if !reported || waiting.Refused {
+	wait := w.statusPacer.Delay(key)
+	if !reported || waiting.FromHub {
 		return wait
 	}
 	return max(wait, w.writeQuota.Wait(key.Namespace))
@@ -186,15 +186,15 @@ func (w *Works) write(ctx context.Context, key wire.WorkKey, r statuswriter.Repo
 	}
 	for {
 		err := w.writeReport(ctx, k, key, r)
-		refused := statuswriter.Refused(err)
+		refused := statuswriter.IsRefused(err)
 		if (refused || apierrors.IsForbidden(err)) && w.logLimiter.Allow(key.Namespace) {
 			w.log.Error(err, "status is refused", "work", key.String())
 		}
 		if !refused || r.Status.Finalized {
 			return err
 		}
-		w.metrics.Wrote(statuswriter.ResultRefused)
-		rest, ok := r.Less(err)
+		w.metrics.CountWrite(statuswriter.ResultRefused)
+		rest, ok := r.Reduce(err)
 		if !ok {
 			return nil
 		}
@@ -208,7 +208,7 @@ func (w *Works) writeReport(ctx context.Context, k *kind, key wire.WorkKey, r st
 	err := w.writeStatus(ctx, w.getCached, k, key, r)
 	switch {
 	case apierrors.IsConflict(err):
-		w.metrics.Wrote(statuswriter.ResultConflict)
+		w.metrics.CountWrite(statuswriter.ResultConflict)
 		err = w.writeStatus(ctx, w.getLive, k, key, r)
 	case errors.Is(err, errStale):
 		// The agent may know more than our cache: of us as well as of a hub before us.
@@ -292,7 +292,7 @@ func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire
 		return nil
 	}
 	conditions := *it.conditions()
-	if r.Status.ObservedGeneration < workconvert.Observed(conditions) {
+	if r.Status.ObservedGeneration < workconvert.ObservedGeneration(conditions) {
 		return nil // overtaken
 	}
 	before := it.status()
@@ -302,7 +302,7 @@ func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire
 		w.renderings.recordAgentApplied(key, r.UID, applied)
 	}
 	if equality.Semantic.DeepEqual(before, it.status()) {
-		w.metrics.Wrote(statuswriter.ResultUnchanged)
+		w.metrics.CountWrite(statuswriter.ResultUnchanged)
 		w.renderings.markWritten(key, r.UID, made.version) // version 0 is of none
 		return nil
 	}
@@ -311,7 +311,7 @@ func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire
 		return client.IgnoreNotFound(err)
 	}
 	w.renderings.markWritten(key, r.UID, made.version)
-	w.metrics.Written(r)
+	w.metrics.ObserveWritten(r)
 	w.recordEvent(work, conditions, *it.conditions())
 	return nil
 }
@@ -322,7 +322,7 @@ func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire
 func applyReport(it item, r statuswriter.Report, refusal *metav1.Condition, now metav1.Time) (applied *metav1.Condition, stored int) {
 	before := meta.FindStatusCondition(*it.conditions(), conditionApplied)
 	conditions := it.conditions()
-	if r.Refused {
+	if r.FromHub {
 		applied = before
 		*conditions = slices.Clone(*conditions)
 		for _, c := range r.Status.Conditions {
@@ -338,7 +338,7 @@ func applyReport(it item, r statuswriter.Report, refusal *metav1.Condition, now 
 	if refusal != nil {
 		setRefusal(conditions, *refusal, before, now)
 	}
-	return applied, trim(it, now, r.LeftOut)
+	return applied, trim(it, now, r.OmitReason)
 }
 
 // patchStatus writes what is different from before, and nothing if the work is no

@@ -87,7 +87,7 @@ func TestReportsOnForeignWorksAreRejected(t *testing.T) {
 }
 
 // observedGeneration is what the Applied of a work speaks of.
-func observedGeneration(it item) int64 { return workconvert.Observed(*it.conditions()) }
+func observedGeneration(it item) int64 { return workconvert.ObservedGeneration(*it.conditions()) }
 
 func TestReportOnWorkNewerThanCacheIsWritten(t *testing.T) {
 	tests := map[string]struct {
@@ -314,7 +314,7 @@ func TestOversizedStatusIsTrimmed(t *testing.T) {
 			})
 		}
 		applyReport(it, newReport(report), nil, metav1.NewTime(time.Unix(1, 0)))
-		if n := jsonSize(it.status()); n > statuswriter.MaxStored {
+		if n := jsonSize(it.status()); n > statuswriter.MaxObjectBytes {
 			t.Errorf("status has %d bytes", n)
 		}
 		text := string(mustJSON(t, it.status()))

@@ -42,25 +42,25 @@ func refersToCluster(obj client.Object) bool {
 
 // encodeWithValues makes what is published of a work that refers to its cluster, and returns the
 // references that this depends on. It fails with errReferences when one has no value.
-func (k *kind) encodeWithValues(it item, cluster values.Cluster) (resource.Resource, values.Used, error) {
+func (k *kind) encodeWithValues(it item, cluster values.Cluster) (resource.Resource, values.References, error) {
 	body := it.wire()
 	// The cache's own list and manifests stay as they are.
 	manifests := slices.Clone(body.Spec.Workload.Manifests)
 	expander := values.NewExpander(cluster, maxRendered)
 	for i := range manifests {
-		raw, err := expander.Manifest(manifests[i].Raw)
+		raw, err := expander.ExpandManifest(manifests[i].Raw)
 		if errors.Is(err, values.ErrTooLarge) {
-			return resource.Resource{}, expander.Used(), fmt.Errorf("%w: %w: the limit is %d bytes", errReferences, err, maxRendered)
+			return resource.Resource{}, expander.References(), fmt.Errorf("%w: %w: the limit is %d bytes", errReferences, err, maxRendered)
 		}
 		if err != nil {
-			return resource.Resource{}, expander.Used(), fmt.Errorf("%w: manifest %d: %w", errReferences, i, err)
+			return resource.Resource{}, expander.References(), fmt.Errorf("%w: manifest %d: %w", errReferences, i, err)
 		}
 		manifests[i] = workv1.Manifest{}
 		manifests[i].Raw = raw
 	}
 	body.Spec.Workload.Manifests = manifests
 	r, err := k.encodeBody(it, body)
-	return r, expander.Used(), err
+	return r, expander.References(), err
 }
 
 // manifestsSize is that of the manifests as they are stored, in bytes.
@@ -90,7 +90,7 @@ func (w *Works) clusterValues(ctx context.Context, cluster string) (values.Clust
 	if record == nil {
 		return values.Cluster{Name: cluster}, nil
 	}
-	return values.Of(record), nil
+	return values.FromManagedCluster(record), nil
 }
 
 // publishRendered puts a work that refers to its cluster into Sync. One whose references
@@ -120,7 +120,7 @@ func (w *Works) publishRendered(ctx context.Context, k *kind, it item) error {
 		}
 		// Who followed a change of the cluster before it was known what this work uses has
 		// passed it over.
-		if cluster, err = w.clusterValues(ctx, obj.GetNamespace()); err != nil || cluster.Agrees(used) {
+		if cluster, err = w.clusterValues(ctx, obj.GetNamespace()); err != nil || cluster.Matches(used) {
 			return err
 		}
 	}
@@ -186,7 +186,7 @@ func (f valuesReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if len(stale) == 0 {
 		return ctrl.Result{}, nil
 	}
-	if wait := w.renderPacer.Wait(req.Name); wait > 0 {
+	if wait := w.renderPacer.Delay(req.Name); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	w.renderPacer.Spend(req.Name, size)

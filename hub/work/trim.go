@@ -32,7 +32,7 @@ func trim(it item, now metav1.Time, refusal string) (stored int) {
 		meta.RemoveStatusCondition(conditions, conditionTrimmed)
 	}
 	stored = jsonSize(it.object())
-	over, reason, why := stored-statuswriter.MaxStored, "SizeLimit", "the status is too large to be stored"
+	over, reason, why := stored-statuswriter.MaxObjectBytes, "SizeLimit", "the status is too large to be stored"
 	switch {
 	case refusal != "":
 		over, reason, why = stored, "Refused", refusal
@@ -43,9 +43,9 @@ func trim(it item, now metav1.Time, refusal string) (stored int) {
 	*conditions = append(*conditions, metav1.Condition{
 		Type: conditionTrimmed, Status: metav1.ConditionTrue, Reason: reason,
 		Message:            fmt.Sprintf("%d of %d manifests are left out: %s", total-left, total, why),
-		ObservedGeneration: workconvert.Observed(*conditions), LastTransitionTime: now,
+		ObservedGeneration: workconvert.ObservedGeneration(*conditions), LastTransitionTime: now,
 	})
-	return min(stored, statuswriter.MaxStored)
+	return min(stored, statuswriter.MaxObjectBytes)
 }
 
 // dropEntries returns the entries of a status without some of them, so that their JSON
@@ -89,7 +89,7 @@ func areAllTrue(conditions []metav1.Condition) bool {
 func jsonSize(v any) int {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return statuswriter.MaxStored // cannot be written either way
+		return statuswriter.MaxObjectBytes // cannot be written either way
 	}
 	return len(raw)
 }

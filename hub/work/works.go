@@ -75,8 +75,8 @@ type Config struct {
 }
 
 var metricsHelp = statuswriter.Help{
-	Write: "Time from the arrival of a status to its write.",
-	Way:   "Time from an event in the spoke to the write of the status that tells of it, less the one way over the network.",
+	WriteLatency: "Time from the arrival of a status to its write.",
+	Latency:      "Time from an event in the spoke to the write of the status that tells of it, less the one way over the network.",
 }
 
 var hubHashPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -94,23 +94,23 @@ func (c *Config) Validate() error {
 
 // Works reconciles the works in the namespaces of clusters.
 type Works struct {
-	kinds   []*kind
-	sync    Replicator
-	client  client.Client
-	apiReader    client.Reader
-	events  events.EventRecorder
-	log     logr.Logger
-	metrics *statuswriter.Metrics
-	queue   workqueue.TypedRateLimitingInterface[wire.WorkKey]
+	kinds     []*kind
+	sync      Replicator
+	client    client.Client
+	apiReader client.Reader
+	events    events.EventRecorder
+	log       logr.Logger
+	metrics   *statuswriter.Metrics
+	queue     workqueue.TypedRateLimitingInterface[wire.WorkKey]
 
 	// statusPacer spaces the statuses of a work that a spoke changes without end, writes those
 	// of all works of a cluster by their size.
-	statusPacer   ratelimit.Pacer[wire.WorkKey]
-	writeQuota *quota.Writes
+	statusPacer ratelimit.KeyedLimiter[wire.WorkKey]
+	writeQuota  *quota.Writes
 	// renderings are of the works whose manifests refer to their cluster; following spaces
 	// how often those of a cluster are made anew.
-	renderings renderings
-	renderPacer  ratelimit.Pacer[string]
+	renderings  renderings
+	renderPacer ratelimit.KeyedLimiter[string]
 	// logLimiter bounds what is logged of what agents send.
 	logLimiter ratelimit.LogLimiter
 
@@ -142,12 +142,12 @@ func New(c Config) (*Works, error) {
 	w := &Works{
 		kinds: []*kind{multicluster(), manifestWorks(c.HubHash, c.Healthy)},
 		sync:  c.Sync, client: c.Client, apiReader: c.Client, events: c.Events, log: c.Logger, metrics: m, writeQuota: c.Writes,
-		keyLocks: keymutex.NewHashed(publishLocks),
+		keyLocks:   keymutex.NewHashed(publishLocks),
 		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
 		pending:    statuswriter.Box{},
 		written:    map[wire.WorkKey]string{},
-		tombstones:       map[wire.WorkKey]tombstone{},
-		warnedUIDs:     map[types.UID]struct{}{},
+		tombstones: map[wire.WorkKey]tombstone{},
+		warnedUIDs: map[types.UID]struct{}{},
 	}
 	c.Sync.Publish(wire.KindWork, w.loadResource)
 	c.Sync.Mirror(wire.KindWorkStatus, resource.HubReceiver{Put: w.receive, Keeps: true, About: wire.KindWork})
@@ -232,14 +232,14 @@ func (w *Works) clusterState(ctx context.Context, name string) (managed, known b
 	if err != nil || record == nil {
 		return false, false, err
 	}
-	return managedcluster.Accepted(record), true, nil
+	return managedcluster.IsAccepted(record), true, nil
 }
 
 // isManagedCluster tells whether a namespace is that of a cluster of this hub, accepted or not: what
 // it said while it was is not said again.
 func (w *Works) isManagedCluster(ctx context.Context, cluster string) (bool, error) {
 	record, err := w.getCluster(ctx, cluster)
-	return err == nil && record != nil && managedcluster.Managed(record), err
+	return err == nil && record != nil && managedcluster.IsManaged(record), err
 }
 
 // clusterReconciler completes the source of a cluster once every work of it is published.
@@ -251,7 +251,7 @@ func (c clusterReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if record == nil || !managedcluster.Managed(record) {
+	if record == nil || !managedcluster.IsManaged(record) {
 		c.works.forgetCluster(req.Name)
 	}
 	for _, k := range c.works.kinds {
@@ -259,7 +259,7 @@ func (c clusterReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 			return result, err
 		}
 	}
-	if record != nil && managedcluster.Accepted(record) {
+	if record != nil && managedcluster.IsAccepted(record) {
 		c.works.source(req.Name).Complete()
 	}
 	return ctrl.Result{}, nil

@@ -196,7 +196,7 @@ func TestContainersVisitsEveryKind(t *testing.T) {
 }
 
 // A spec comes from whoever may create pods on the hub.
-func FuzzOf(f *testing.F) {
+func FuzzFromObject(f *testing.F) {
 	f.Add([]byte(`{"containers":[{"name":"a","envFrom":[{"configMapRef":{"name":"c"}}]}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		pod := &corev1.Pod{}

@@ -43,7 +43,7 @@ func Watch(client metadata.Interface, handler Handler, log logr.Logger) (stop fu
 	for _, name := range watchedResources() {
 		handler.WatchLost()
 		n := &notifier{handler: handler, log: log.WithValues("resource", name)}
-		follower := &watcher.Follower{
+		follower := &watcher.Watcher{
 			Feed: n.feed(client.Resource(rbacv1.SchemeGroupVersion.WithResource(name))), Sink: n,
 			Refusal: func(error) bool { return true }, // every watch that ends early is lost
 		}
@@ -55,7 +55,7 @@ func Watch(client metadata.Interface, handler Handler, log logr.Logger) (stop fu
 	}
 }
 
-// notifier notifies a handler of what the watch of one resource sees. It is a watcher.Sink.
+// notifier notifies a handler of what the watch of one resource sees. It is a watcher.Handler.
 type notifier struct {
 	handler Handler
 	log     logr.Logger
@@ -69,8 +69,8 @@ type notifier struct {
 }
 
 // feed watches a resource. A watch that resumes is established when it begins.
-func (n *notifier) feed(resource metadata.ResourceInterface) watcher.Feed {
-	return watcher.Feed{
+func (n *notifier) feed(resource metadata.ResourceInterface) watcher.ListWatch {
+	return watcher.ListWatch{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return resource.List(ctx, o) },
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			stream, err := resource.Watch(ctx, o)

@@ -24,12 +24,12 @@ const (
 )
 
 // Help is what the two latencies are of, for their readers.
-type Help struct{ Write, Way string }
+type Help struct{ WriteLatency, Latency string }
 
 // Metrics are of the writes of statuses.
 type Metrics struct {
-	writes     *prometheus.CounterVec
-	write, way prometheus.Histogram
+	writes                *prometheus.CounterVec
+	writeLatency, latency prometheus.Histogram
 }
 
 // NewMetrics registers the metrics, unless r is nil.
@@ -43,13 +43,13 @@ func NewMetrics(r prometheus.Registerer, help Help) (*Metrics, error) {
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spokelet_work_status_writes_total", Help: "Statuses of works by what became of writing them.",
 		}, []string{"result"}),
-		write: latency("spokelet_work_status_write_latency_seconds", help.Write),
-		way:   latency("spokelet_work_status_latency_seconds", help.Way),
+		writeLatency: latency("spokelet_work_status_write_latency_seconds", help.WriteLatency),
+		latency:      latency("spokelet_work_status_latency_seconds", help.Latency),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.writes, m.write, m.way} {
+	for _, c := range []prometheus.Collector{m.writes, m.writeLatency, m.latency} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register work metrics: %w", err)
 		}
@@ -57,14 +57,14 @@ func NewMetrics(r prometheus.Registerer, help Help) (*Metrics, error) {
 	return m, nil
 }
 
-// Wrote counts an attempt.
-func (m *Metrics) Wrote(result Result) { m.writes.WithLabelValues(string(result)).Inc() }
+// CountWrite counts an attempt.
+func (m *Metrics) CountWrite(result Result) { m.writes.WithLabelValues(string(result)).Inc() }
 
-// Written counts a report that was written, and observes how long that took.
-func (m *Metrics) Written(r Report) {
-	m.Wrote(ResultWritten)
-	m.write.Observe(time.Since(r.Received).Seconds())
+// ObserveWritten counts a report that was written, and observes how long that took.
+func (m *Metrics) ObserveWritten(r Report) {
+	m.CountWrite(ResultWritten)
+	m.writeLatency.Observe(time.Since(r.Received).Seconds())
 	if !r.Since.IsZero() {
-		m.way.Observe(time.Since(r.Since).Seconds())
+		m.latency.Observe(time.Since(r.Since).Seconds())
 	}
 }

@@ -39,7 +39,7 @@ func FromManifestWork(mw *workv1.ManifestWork, hubHash string, healthy bool) wir
 		Generation: mw.Generation, Deleting: mw.DeletionTimestamp != nil,
 		HubHash: hubHash, Labels: mw.Labels, Healthy: healthy, Spec: mw.Spec,
 	}
-	restrain(&w, mw.Annotations, mw.Status.Conditions)
+	setSuspensionAndDrift(&w, mw.Annotations, mw.Status.Conditions)
 	if w.Deleting && !w.Suspended {
 		// What is to go is known in the spoke, or was never there.
 		w.Spec = workv1.ManifestWorkSpec{DeleteOption: mw.Spec.DeleteOption}
@@ -51,17 +51,17 @@ func FromManifestWork(mw *workv1.ManifestWork, hubHash string, healthy bool) wir
 // arguments are not changed.
 func MergeManifestWork(old workv1.ManifestWorkStatus, r wire.WorkStatus, now metav1.Time) workv1.ManifestWorkStatus {
 	var next workv1.ManifestWorkStatus
-	before := newIndex(old.ResourceStatus.Manifests, metaOf, unplacedMeta)
+	before := newManifestIndex(old.ResourceStatus.Manifests, metaOf, metaWithoutOrdinal)
 	for _, m := range r.Manifests {
 		next.ResourceStatus.Manifests = append(next.ResourceStatus.Manifests,
 			mergeManifest(before.find(m.ResourceMeta), m, r.ObservedGeneration, now))
 	}
 	kept := ruleTypes(next.ResourceStatus.Manifests, r.ObservedGeneration)
-	work := merger{now: now, gone: func(c metav1.Condition) bool {
+	work := conditionMerger{now: now, isObsolete: func(c metav1.Condition) bool {
 		switch {
 		case c.Type == workv1.WorkDeleting, c.Type == TypeSharedResources, isSuspension(c), wire.IsDriftReport(c):
 			return true
-		case !byRule(c):
+		case !isFromRule(c):
 			return false
 		}
 		_, still := kept[c.Type]
@@ -74,19 +74,19 @@ func MergeManifestWork(old workv1.ManifestWorkStatus, r wire.WorkStatus, now met
 // mergeManifest merges the report on one manifest of a work.
 func mergeManifest(old, next workv1.ManifestCondition, generation int64, now metav1.Time) workv1.ManifestCondition {
 	out := workv1.ManifestCondition{ResourceMeta: next.ResourceMeta, StatusFeedbacks: next.StatusFeedbacks}
-	if _, read := find(next.Conditions, TypeFeedbackSynced); !read && len(next.StatusFeedbacks.Values) == 0 {
+	if _, read := findCondition(next.Conditions, TypeFeedbackSynced); !read && len(next.StatusFeedbacks.Values) == 0 {
 		out.StatusFeedbacks = old.StatusFeedbacks // nobody looked: what was seen last stands
 	}
 	changed := !equality.Semantic.DeepEqual(old.StatusFeedbacks.Values, out.StatusFeedbacks.Values)
-	available, _ := find(next.Conditions, workv1.ManifestAvailable)
+	available, _ := findCondition(next.Conditions, workv1.ManifestAvailable)
 	seen := available.Status == metav1.ConditionTrue
-	m := merger{
+	m := conditionMerger{
 		now: now,
 		// A rule that could not look at the object says what it said before.
-		gone: func(c metav1.Condition) bool {
-			return byRule(c) && (seen || c.ObservedGeneration != generation) || wire.IsDriftReport(c)
+		isObsolete: func(c metav1.Condition) bool {
+			return isFromRule(c) && (seen || c.ObservedGeneration != generation) || wire.IsDriftReport(c)
 		},
-		anew: func(before, c metav1.Condition) bool {
+		isReplaced: func(before, c metav1.Condition) bool {
 			switch c.Type {
 			case workv1.ManifestApplied:
 				return before.ObservedGeneration != c.ObservedGeneration
@@ -106,7 +106,7 @@ func ruleTypes(manifests []workv1.ManifestCondition, generation int64) map[strin
 	out := map[string]struct{}{}
 	for i := range manifests {
 		for _, c := range manifests[i].Conditions {
-			if byRule(c) && c.ObservedGeneration == generation {
+			if isFromRule(c) && c.ObservedGeneration == generation {
 				out[c.Type] = struct{}{}
 			}
 		}
@@ -114,9 +114,9 @@ func ruleTypes(manifests []workv1.ManifestCondition, generation int64) map[strin
 	return out
 }
 
-// byRule tells a condition that a rule set, on a manifest or on a work, by its
+// isFromRule tells a condition that a rule set, on a manifest or on a work, by its
 // reason as OCM does; Healthy of a manifest has the statuses of kstatus.
-func byRule(c metav1.Condition) bool {
+func isFromRule(c metav1.Condition) bool {
 	if strings.HasPrefix(c.Reason, "ConditionRule") {
 		return true
 	}
@@ -133,7 +133,7 @@ func byRule(c metav1.Condition) bool {
 
 func metaOf(m workv1.ManifestCondition) workv1.ManifestResourceMeta { return m.ResourceMeta }
 
-func unplacedMeta(m workv1.ManifestResourceMeta) workv1.ManifestResourceMeta {
+func metaWithoutOrdinal(m workv1.ManifestResourceMeta) workv1.ManifestResourceMeta {
 	m.Ordinal = 0
 	return m
 }

@@ -15,7 +15,7 @@ import (
 // manifests' bytes with it.
 func FromMulticluster(w *v1alpha1.Work) wire.Work {
 	out := wire.Work{Generation: w.Generation, Deleting: w.DeletionTimestamp != nil}
-	restrain(&out, w.Annotations, w.Status.Conditions)
+	setSuspensionAndDrift(&out, w.Annotations, w.Status.Conditions)
 	if out.Deleting && !out.Suspended {
 		return out
 	}
@@ -29,15 +29,15 @@ func FromMulticluster(w *v1alpha1.Work) wire.Work {
 // change keeps its transition time, whatever time the agent gives. The arguments
 // are not changed.
 func MergeMulticluster(old v1alpha1.WorkStatus, r wire.WorkStatus, now metav1.Time) v1alpha1.WorkStatus {
-	kept := keepsApplied(r)
-	work := merger{now: now, gone: func(c metav1.Condition) bool {
-		return multiclusterReports(c) && (!kept || c.Type != workv1.WorkApplied)
+	kept := keepsAppliedCondition(r)
+	work := conditionMerger{now: now, isObsolete: func(c metav1.Condition) bool {
+		return isReportedCondition(c) && (!kept || c.Type != workv1.WorkApplied)
 	}}
-	manifest := merger{now: now, gone: func(c metav1.Condition) bool { return !kept || c.Type != workv1.ManifestApplied }}
+	manifest := conditionMerger{now: now, isObsolete: func(c metav1.Condition) bool { return !kept || c.Type != workv1.ManifestApplied }}
 	next := v1alpha1.WorkStatus{Conditions: work.merge(old.Conditions, r.Conditions)}
-	before := newIndex(old.ManifestConditions, identifierOf, unplacedIdentifier)
+	before := newManifestIndex(old.ManifestConditions, identifierOf, identifierWithoutOrdinal)
 	for _, m := range r.Manifests {
-		id := identifier(m.ResourceMeta)
+		id := newIdentifier(m.ResourceMeta)
 		next.ManifestConditions = append(next.ManifestConditions, v1alpha1.ManifestCondition{
 			Identifier: id, Conditions: manifest.merge(before.find(id).Conditions, m.Conditions),
 		})
@@ -45,9 +45,9 @@ func MergeMulticluster(old v1alpha1.WorkStatus, r wire.WorkStatus, now metav1.Ti
 	return next
 }
 
-// multiclusterReports tells the conditions of a Work that an agent reports from
+// isReportedCondition tells the conditions of a Work that an agent reports from
 // those that are somebody else's.
-func multiclusterReports(c metav1.Condition) bool {
+func isReportedCondition(c metav1.Condition) bool {
 	switch c.Type {
 	case workv1.WorkApplied, workv1.WorkAvailable, TypeHealthy, TypeSharedResources, workv1.WorkDeleting:
 		return true
@@ -56,7 +56,7 @@ func multiclusterReports(c metav1.Condition) bool {
 	}
 }
 
-func identifier(m workv1.ManifestResourceMeta) v1alpha1.ResourceIdentifier {
+func newIdentifier(m workv1.ManifestResourceMeta) v1alpha1.ResourceIdentifier {
 	return v1alpha1.ResourceIdentifier{
 		Ordinal: int(m.Ordinal), Group: m.Group, Version: m.Version, Kind: m.Kind,
 		Resource: m.Resource, Namespace: m.Namespace, Name: m.Name,
@@ -65,7 +65,7 @@ func identifier(m workv1.ManifestResourceMeta) v1alpha1.ResourceIdentifier {
 
 func identifierOf(m v1alpha1.ManifestCondition) v1alpha1.ResourceIdentifier { return m.Identifier }
 
-func unplacedIdentifier(id v1alpha1.ResourceIdentifier) v1alpha1.ResourceIdentifier {
+func identifierWithoutOrdinal(id v1alpha1.ResourceIdentifier) v1alpha1.ResourceIdentifier {
 	id.Ordinal = 0
 	return id
 }

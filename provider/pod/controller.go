@@ -89,7 +89,7 @@ type Controller struct {
 	// tokenQueue holds the pods of which a token may be due.
 	tokenQueue workqueue.TypedRateLimitingInterface[podRef]
 	// statusPacer spaces the statuses of a pod that the spoke changes without end.
-	statusPacer ratelimit.Pacer[podRef]
+	statusPacer ratelimit.KeyedLimiter[podRef]
 	// network is what the hub itself uses, and consents what the records allow.
 	network  *address.Network
 	consents consents

@@ -188,7 +188,7 @@ func (a *eventLimiter) refundExisting() {
 // isPermanent tells the errors that another try does not heal: the namespace is being
 // deleted, or the event is not one.
 func isPermanent(err error) bool {
-	return statuswriter.Refused(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+	return statuswriter.IsRefused(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
 // popPendingEvent returns an event that is to be written, and its pod. One of a pod

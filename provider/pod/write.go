@@ -45,7 +45,7 @@ func (c *Controller) processNextStatus(ctx context.Context) bool {
 	}
 	defer c.queue.Done(r)
 	// What comes meanwhile replaces the report that waits.
-	if wait := c.statusPacer.Wait(r); wait > 0 {
+	if wait := c.statusPacer.Delay(r); wait > 0 {
 		c.queue.AddAfter(r, wait)
 		return true
 	}
@@ -61,7 +61,7 @@ func (c *Controller) processNextStatus(ctx context.Context) bool {
 	err := c.applyStatusUpdate(ctx, t)
 	switch {
 	case err == nil, errors.Is(err, errPodGone):
-	case statuswriter.Refused(err):
+	case statuswriter.IsRefused(err):
 		// Another try would bring the same: the agent's next report may be better.
 		c.metrics.countWrite(resultRefused)
 		c.logAgentError(err, "the status of a pod is refused", r)
@@ -189,7 +189,7 @@ func (c *Controller) recordDeniedObject(ctx context.Context, t statusUpdate) err
 
 // isRejected tells that the API server judged a status, and would again.
 func isRejected(err error) bool {
-	return statuswriter.Refused(err) || apierrors.IsForbidden(err)
+	return statuswriter.IsRefused(err) || apierrors.IsForbidden(err)
 }
 
 // markReportProcessed remembers that a report was acted upon.

@@ -45,5 +45,5 @@ func Clusters(ns *corev1.Namespace, selector metav1.LabelSelector, clusters []cl
 // isSelectable tells whether a cluster is offered to accounts and can take works.
 func isSelectable(c *clusterv1.ManagedCluster) bool {
 	return c.Labels[api.LabelClusters] == offeredValue && c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero() &&
-		!managedcluster.Detaching(c)
+		!managedcluster.IsDetaching(c)
 }

@@ -148,7 +148,7 @@ func TestClusters(t *testing.T) {
 		cluster("unlabelled", nil, func(c *clusterv1.ManagedCluster) { c.Labels = nil }),
 		cluster("strange", map[string]string{"region": "eu"}, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }),
 		cluster("leaving", map[string]string{"region": "eu"}, func(c *clusterv1.ManagedCluster) { c.DeletionTimestamp = new(at(1)) }),
-		cluster("detaching", map[string]string{"region": "eu"}, func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, at(1).Time) }),
+		cluster("detaching", map[string]string{"region": "eu"}, func(c *clusterv1.ManagedCluster) { managedcluster.MarkDetaching(c, at(1).Time) }),
 	}
 	equal := func(key, value string) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{key: value}}

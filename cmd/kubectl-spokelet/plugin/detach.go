@@ -170,7 +170,7 @@ func (s *session) deleteRecord(ctx context.Context, hub client.WithWatch, record
 
 // announce says on the record of a cluster that it leaves, and waits until the hub knows.
 func announce(ctx context.Context, hub client.WithWatch, record *clusterv1.ManagedCluster) error {
-	if err := change(ctx, hub, record, func() { managedcluster.Detach(record, time.Now()) }); err != nil {
+	if err := change(ctx, hub, record, func() { managedcluster.MarkDetaching(record, time.Now()) }); err != nil {
 		return err
 	}
 	err := await(ctx, hub, &clusterv1.ManagedClusterList{}, func(present map[string]client.Object) bool {
@@ -185,7 +185,7 @@ func announce(ctx context.Context, hub client.WithWatch, record *clusterv1.Manag
 
 // retain takes back what announce has said.
 func (s *session) retain(ctx context.Context, hub client.Client, record *clusterv1.ManagedCluster) error {
-	if err := change(ctx, hub, record, func() { managedcluster.Retain(record) }); err != nil {
+	if err := change(ctx, hub, record, func() { managedcluster.UnmarkDetaching(record) }); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(s.Out, "%s/%s retained\n", recordResource, record.Name)

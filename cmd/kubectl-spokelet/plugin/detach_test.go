@@ -97,7 +97,7 @@ func TestNothingNewIsMadeOnceAClusterLeaves(t *testing.T) {
 		if code := c.run("detach", "store1", "--timeout", "50ms"); code != exitTimeout || !strings.Contains(c.err.String(), "is the hub running?") {
 			t.Errorf("exit code %d: %s", code, c.err.String())
 		}
-		if !managedcluster.Detaching(c.record("store1")) {
+		if !managedcluster.IsDetaching(c.record("store1")) {
 			t.Error("the record does not say that its cluster leaves")
 		}
 		left := work()
@@ -130,8 +130,8 @@ func TestNothingNewIsMadeOnceAClusterLeaves(t *testing.T) {
 	})
 
 	t.Run("Detaching is cancelled", func(t *testing.T) {
-		c := newCLI(t, cluster("store1", func(c *clusterv1.ManagedCluster) { managedcluster.Detach(c, time.Now()) }))
-		if code := c.run("detach", "store1", "--cancel"); code != exitDone || managedcluster.Detaching(c.record("store1")) {
+		c := newCLI(t, cluster("store1", func(c *clusterv1.ManagedCluster) { managedcluster.MarkDetaching(c, time.Now()) }))
+		if code := c.run("detach", "store1", "--cancel"); code != exitDone || managedcluster.IsDetaching(c.record("store1")) {
 			t.Errorf("exit code %d, taints %v: %s", code, c.record("store1").Spec.Taints, c.err.String())
 		}
 		if code := c.run("detach", "store1", "--cancel", "--force"); code != exitUsage {

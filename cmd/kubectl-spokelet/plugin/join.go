@@ -244,7 +244,7 @@ func change(ctx context.Context, hub client.Client, record *clusterv1.ManagedClu
 }
 
 func checkOurs(record *clusterv1.ManagedCluster) error {
-	if !managedcluster.Managed(record) {
+	if !managedcluster.IsManaged(record) {
 		return fmt.Errorf("managed cluster %q is not Spokelet's: it lacks the annotation %s=true", record.Name, managedcluster.AnnotationManaged)
 	}
 	return nil

@@ -102,7 +102,7 @@ func (c *cli) interceptors() interceptor.Funcs {
 		},
 		Patch: func(ctx context.Context, hub client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			err := hub.Patch(ctx, obj, patch, opts...)
-			if record, ok := obj.(*clusterv1.ManagedCluster); ok && err == nil && !c.noHub && managedcluster.Detaching(record) {
+			if record, ok := obj.(*clusterv1.ManagedCluster); ok && err == nil && !c.noHub && managedcluster.IsDetaching(record) {
 				return c.acknowledge(ctx, hub, record)
 			}
 			return err
@@ -236,7 +236,7 @@ func TestJoin(t *testing.T) {
 		if err := c.hub.Get(t.Context(), client.ObjectKey{Name: "store1"}, record); err != nil {
 			t.Fatal(err)
 		}
-		if record.Spec.HubAcceptsClient || !managedcluster.Managed(record) {
+		if record.Spec.HubAcceptsClient || !managedcluster.IsManaged(record) {
 			t.Errorf("record %+v, want ours and not accepted", record)
 		}
 		secret := &corev1.Secret{}

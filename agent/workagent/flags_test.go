@@ -55,7 +55,7 @@ func configFile(t *testing.T, text string) string {
 	return file
 }
 
-func TestEveryArgumentOfOCMsAgentIsTaken(t *testing.T) {
+func TestAllFlagsOfOCMAgentAreAccepted(t *testing.T) {
 	table := arguments(t)
 	if len(table) < 40 {
 		t.Fatalf("the table has %d arguments", len(table))
@@ -79,7 +79,7 @@ func TestEveryArgumentOfOCMsAgentIsTaken(t *testing.T) {
 	}
 }
 
-func TestArgumentsOfOursAreFew(t *testing.T) {
+func TestOwnFlagsAreListed(t *testing.T) {
 	ours := map[string]bool{}
 	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	(&Flags{}).Bind(fs)
@@ -94,7 +94,7 @@ func TestArgumentsOfOursAreFew(t *testing.T) {
 	}
 }
 
-func TestTheHubsKubeconfigHasThreeNames(t *testing.T) {
+func TestHubKubeconfigFlagPrecedence(t *testing.T) {
 	first, second, third := kubeconfig(t, "https://first"), kubeconfig(t, "https://second"), kubeconfig(t, "https://third")
 	cases := map[string][]string{
 		"https://first":  {"--workload-source-config=" + first, "--hub-kubeconfig=" + second, "--hub-kubeconfig-dir=" + filepath.Dir(third)},
@@ -109,7 +109,7 @@ func TestTheHubsKubeconfigHasThreeNames(t *testing.T) {
 	}
 }
 
-func TestTheTimesOfTheLeaseAreThoseThatAreAsked(t *testing.T) {
+func TestLeaseTimingFollowsFlags(t *testing.T) {
 	seconds := func(duration, renewal, retry int) lease.Timing {
 		return lease.Timing{Duration: time.Duration(duration) * time.Second, Renewal: time.Duration(renewal) * time.Second, Retry: time.Duration(retry) * time.Second}
 	}
@@ -132,7 +132,7 @@ func TestTheTimesOfTheLeaseAreThoseThatAreAsked(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationFileIsReadAndFlagsCountMore(t *testing.T) {
+func TestFlagsOverrideConfigFile(t *testing.T) {
 	file := configFile(t, `
 apiVersion: operator.openshift.io/v1alpha1
 kind: GenericOperatorConfig

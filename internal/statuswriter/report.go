@@ -15,34 +15,34 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// MaxStored is the size in bytes up to which a work with its status is written; etcd
+// MaxObjectBytes is the size in bytes up to which a work with its status is written; etcd
 // refuses a request of 1.5 MiB. The rest is for what caches leave out: managed fields,
 // and what kubectl remembers, of at most 256 KiB.
-const MaxStored = 1240 << 10
+const MaxObjectBytes = 1240 << 10
 
 // Report is what is to be written to one work.
 type Report struct {
 	UID    types.UID
 	Status wire.WorkStatus
-	// Refused: the work was not sent, so nothing is known of it but the one
+	// FromHub: the work was not sent, so nothing is known of it but the one
 	// condition in Status.
-	Refused bool
-	// LeftOut is why the API server takes no manifests of it; empty where it does.
-	LeftOut string
-	// lessValues: the values that the API server named are left out.
-	lessValues bool
+	FromHub bool
+	// OmitReason is why the API server takes no manifests of it; empty where it does.
+	OmitReason string
+	// valuesOmitted: the values that the API server named are left out.
+	valuesOmitted bool
 	// Received is when the report came; Put sets it.
 	Received time.Time
-	// Release gives back what the report holds, once it is of no more use; nil where
+	// OnDone gives back what the report holds, once it is of no more use; nil where
 	// nothing counts it.
-	Release func()
+	OnDone func()
 	// Since is when the event came in the spoke that the report tells of; zero when
 	// it tells of none.
 	Since time.Time
 }
 
-// before takes over that another report of the work was not written.
-func (r *Report) before(other Report) {
+// inheritSince takes over that another report of the work was not written.
+func (r *Report) inheritSince(other Report) {
 	if other.UID == r.UID && !other.Since.IsZero() && (r.Since.IsZero() || other.Since.Before(r.Since)) {
 		r.Since = other.Since
 	}
@@ -50,8 +50,8 @@ func (r *Report) before(other Report) {
 
 // Done says that a report is of no more use.
 func (r *Report) Done() {
-	if r.Release != nil {
-		r.Release()
+	if r.OnDone != nil {
+		r.OnDone()
 	}
 }
 
@@ -62,7 +62,7 @@ type Box map[wire.WorkKey]Report
 func (b Box) Put(key wire.WorkKey, r Report) {
 	r.Received = time.Now()
 	waiting := b[key]
-	r.before(waiting)
+	r.inheritSince(waiting)
 	b[key] = r
 	waiting.Done()
 }
@@ -77,7 +77,7 @@ func (b Box) Take(key wire.WorkKey) (Report, bool) {
 // GiveBack keeps a report that could not be written, unless there is a later one.
 func (b Box) GiveBack(key wire.WorkKey, r Report) {
 	if later, is := b[key]; is {
-		later.before(r)
+		later.inheritSince(r)
 		r.Done()
 		r = later
 	}

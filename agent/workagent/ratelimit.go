@@ -11,25 +11,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// limit makes every request of a configuration's clients wait for its turn, if
+// limitRate makes every request of a configuration's clients wait for its turn, if
 // there is a limit. It stands in the transport, where it holds for all of them
 // together. Leases are renewed without: a term must not end because much is done.
-func limit(cfg *rest.Config, l Limit) {
+func limitRate(cfg *rest.Config, l Limit) {
 	if l.QPS <= 0 {
 		return
 	}
 	turns := rate.NewLimiter(rate.Limit(l.QPS), max(l.Burst, 1))
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return limited{next: next, turns: turns} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return rateLimitedTransport{next: next, limiter: turns}
+	})
 }
 
-type limited struct {
-	next  http.RoundTripper
-	turns *rate.Limiter
+type rateLimitedTransport struct {
+	next    http.RoundTripper
+	limiter *rate.Limiter
 }
 
 // RoundTrip implements http.RoundTripper.
-func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := l.turns.Wait(r.Context()); err != nil {
+func (l rateLimitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := l.limiter.Wait(r.Context()); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
@@ -39,4 +41,4 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper lets idle connections be closed.
-func (l limited) WrappedRoundTripper() http.RoundTripper { return l.next }
+func (l rateLimitedTransport) WrappedRoundTripper() http.RoundTripper { return l.next }

@@ -20,21 +20,21 @@ import (
 // ErrForbidden: an author lacks a right.
 var ErrForbidden = errors.New("forbidden")
 
-// Right is that of an author to create objects of a resource in a namespace. Rights can be
+// Permission allows a user to create objects of a resource in a namespace. Permissions can be
 // compared.
-type Right struct {
+type Permission struct {
 	user, groups, extra, namespace string
 	resource                       metav1.GroupResource
 }
 
-// ToCreate returns the right of an author to create objects of a resource in a namespace.
-func (a Author) ToCreate(resource metav1.GroupResource, namespace string) Right {
-	return Right{user: a.User, groups: strings.Join(a.Groups, ","), extra: a.extra(), resource: resource, namespace: namespace}
+// PermissionToCreate returns the permission of a user to create objects of a resource in a namespace.
+func (a User) PermissionToCreate(resource metav1.GroupResource, namespace string) Permission {
+	return Permission{user: a.User, groups: strings.Join(a.Groups, ","), extra: a.encodeExtra(), resource: resource, namespace: namespace}
 }
 
-// Ask asks whether the author has the right. The error wraps ErrForbidden, in the words of
+// Review asks whether the author has the right. The error wraps ErrForbidden, in the words of
 // an API server, if the answer is no; with any other there is none.
-func (r Right) Ask(ctx context.Context, access rbacwatch.AccessReviewer) error {
+func (r Permission) Review(ctx context.Context, access rbacwatch.AccessReviewer) error {
 	user := authenticationv1.UserInfo{Username: r.user}
 	if r.groups != "" {
 		user.Groups = strings.Split(r.groups, ",")
@@ -52,13 +52,13 @@ func (r Right) Ask(ctx context.Context, access rbacwatch.AccessReviewer) error {
 		return fmt.Errorf("rights of user %q: %w", r.user, err)
 	}
 	if !allowed {
-		return r.Refusal()
+		return r.Forbidden()
 	}
 	return nil
 }
 
-// Refusal is the error of a right that is missing.
-func (r Right) Refusal() error {
+// Forbidden is the error of a right that is missing.
+func (r Permission) Forbidden() error {
 	return fmt.Errorf("%w: user %q cannot create resource %q in API group %q in the namespace %q",
 		ErrForbidden, r.user, r.resource.Resource, r.resource.Group, r.namespace)
 }

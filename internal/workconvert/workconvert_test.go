@@ -18,7 +18,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestHubHashIsThatOfTheURLAsItIsWritten(t *testing.T) {
+func TestHubHashUsesURLVerbatim(t *testing.T) {
 	tests := map[string]struct{ reason, url, want string }{
 		"empty": {reason: "the hash of nothing", want: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
 		"a URL": {reason: "lower-case hex", url: "https://hub:6443", want: "9f63aa51ee73742847a1dd584c640c8b579dc14418ab416e3dd716fbe9362d31"},
@@ -35,7 +35,7 @@ func TestHubHashIsThatOfTheURLAsItIsWritten(t *testing.T) {
 	}
 }
 
-func TestNamesLeaveRoomForTheHubHash(t *testing.T) {
+func TestMaxManifestWorkNameLeavesRoomForHubHash(t *testing.T) {
 	if got := len(HubHash("")) + len("-") + MaxManifestWorkName; got != 253 {
 		t.Errorf("an AppliedManifestWork may have %d characters, want 253", got)
 	}
@@ -43,7 +43,7 @@ func TestNamesLeaveRoomForTheHubHash(t *testing.T) {
 
 func rawManifest(text string) runtime.RawExtension { return runtime.RawExtension{Raw: []byte(text)} }
 
-func TestManifestWorksBecomeCanonical(t *testing.T) {
+func TestFromManifestWork(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1, 0))
 	spec := workv1.ManifestWorkSpec{
 		Workload:     workv1.ManifestsTemplate{Manifests: []workv1.Manifest{{RawExtension: rawManifest(`{"kind":"A"}`)}}},
@@ -87,7 +87,7 @@ func TestManifestWorksBecomeCanonical(t *testing.T) {
 	}
 }
 
-func TestMulticlusterWorksBecomeCanonical(t *testing.T) {
+func TestFromMulticluster(t *testing.T) {
 	w := &v1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
 	w.Spec.Workload.Manifests = []v1alpha1.Manifest{{RawExtension: rawManifest(`{"kind":"A"}`)}}
 	want := wire.Work{Generation: 3, Spec: workv1.ManifestWorkSpec{
@@ -103,8 +103,8 @@ func TestMulticlusterWorksBecomeCanonical(t *testing.T) {
 	}
 }
 
-func TestObservedHearsNobodyElse(t *testing.T) {
-	got := Observed([]metav1.Condition{
+func TestObservedGenerationIgnoresForeignConditions(t *testing.T) {
+	got := ObservedGeneration([]metav1.Condition{
 		{Type: workv1.WorkApplied, ObservedGeneration: 2}, {Type: workv1.WorkAvailable, ObservedGeneration: 3}, {Type: "Theirs", ObservedGeneration: 9},
 	})
 	if got != 3 {
@@ -112,7 +112,7 @@ func TestObservedHearsNobodyElse(t *testing.T) {
 	}
 }
 
-func TestMergingLeavesItsArgumentsAlone(t *testing.T) {
+func TestMergeDoesNotChangeArguments(t *testing.T) {
 	old := ocmStage{}
 	for _, line := range []string{
 		"report 1 1 Applied/1 Ready/1=ConditionRulesAggregated | a Applied/1 Available Ready/1=ConditionRuleEvaluated StatusFeedbackSynced {x:1}",
@@ -143,7 +143,7 @@ func FuzzMergeManifestWork(f *testing.F) {
 	)
 	f.Fuzz(func(t *testing.T, stored, body []byte) {
 		var old workv1.ManifestWorkStatus
-		if json.Unmarshal(stored, &old) != nil || repeats(old.Conditions) {
+		if json.Unmarshal(stored, &old) != nil || hasDuplicateTypes(old.Conditions) {
 			return
 		}
 		r, err := wire.DecodeWorkStatus(body)
@@ -154,17 +154,17 @@ func FuzzMergeManifestWork(f *testing.F) {
 		if len(next.ResourceStatus.Manifests) != len(r.Manifests) {
 			t.Fatalf("%d manifests of %d", len(next.ResourceStatus.Manifests), len(r.Manifests))
 		}
-		if repeats(next.Conditions) {
+		if hasDuplicateTypes(next.Conditions) {
 			t.Errorf("a condition comes twice: %+v", next.Conditions)
 		}
 		for _, c := range r.Conditions {
-			got, ok := find(next.Conditions, c.Type)
+			got, ok := findCondition(next.Conditions, c.Type)
 			if c.LastTransitionTime = got.LastTransitionTime; !ok || !equality.Semantic.DeepEqual(c, got) {
 				t.Errorf("reported %+v, stored %+v", c, got)
 			}
 		}
 		for _, c := range old.Conditions {
-			if _, ok := find(next.Conditions, c.Type); c.Type == "Theirs" && !byRule(c) && !ok {
+			if _, ok := findCondition(next.Conditions, c.Type); c.Type == "Theirs" && !isFromRule(c) && !ok {
 				t.Errorf("somebody else's condition is gone: %+v", next.Conditions)
 			}
 		}
@@ -174,7 +174,7 @@ func FuzzMergeManifestWork(f *testing.F) {
 	})
 }
 
-func repeats(conditions []metav1.Condition) bool {
+func hasDuplicateTypes(conditions []metav1.Condition) bool {
 	seen := map[string]bool{}
 	for _, c := range conditions {
 		if seen[c.Type] {

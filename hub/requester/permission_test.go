@@ -15,16 +15,16 @@ import (
 
 const scopes = "scopes.authorization.openshift.io"
 
-// scoped is an authorizer that allows alice all, and to her tokens what their scopes name.
-type scoped struct{}
+// scopeAuthorizer is an authorizer that allows alice all, and to her tokens what their scopes name.
+type scopeAuthorizer struct{}
 
-func (scoped) Create(_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+func (scopeAuthorizer) Create(_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
 	limited, ok := review.Spec.Extra[scopes]
 	review.Status.Allowed = !ok || slices.Contains(limited, "user:full")
 	return review, nil
 }
 
-func TestATokenThatIsScopedHasNoRightsBeyondItsScopes(t *testing.T) {
+func TestScopedTokenHasNoPermissionBeyondItsScopes(t *testing.T) {
 	works := metav1.GroupResource{Group: "mcm.ibm.com", Resource: "works"}
 	cases := map[string]struct {
 		extra map[string][]string
@@ -36,15 +36,15 @@ func TestATokenThatIsScopedHasNoRightsBeyondItsScopes(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			by, err := New("alice", []string{"dev"}, tc.extra)
+			by, err := NewUser("alice", []string{"dev"}, tc.extra)
 			if err != nil {
 				t.Fatal(err)
 			}
 			recorded := &metav1.ObjectMeta{Annotations: by.Annotations(MCM, "uid")}
-			if by, err = Of(recorded, MCM, "uid"); err != nil {
+			if by, err = FromObject(recorded, MCM, "uid"); err != nil {
 				t.Fatal(err)
 			}
-			if err := by.ToCreate(works, "store-1").Ask(t.Context(), scoped{}); !errors.Is(err, tc.want) {
+			if err := by.PermissionToCreate(works, "store-1").Review(t.Context(), scopeAuthorizer{}); !errors.Is(err, tc.want) {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
 		})

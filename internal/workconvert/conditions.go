@@ -19,9 +19,9 @@ const (
 	TypeSharedResources = "SharedResources"
 )
 
-// Observed is the highest generation that the conditions of a work speak of.
+// ObservedGeneration is the highest generation that the conditions of a work speak of.
 // Conditions that others may set do not count.
-func Observed(conditions []metav1.Condition) int64 {
+func ObservedGeneration(conditions []metav1.Condition) int64 {
 	var highest int64
 	for _, c := range conditions {
 		switch c.Type {
@@ -32,15 +32,15 @@ func Observed(conditions []metav1.Condition) int64 {
 	return highest
 }
 
-// restrain says that what is asked for is suspended, or only compared, if the work's
+// setSuspensionAndDrift says that what is asked for is suspended, or only compared, if the work's
 // annotations do.
-func restrain(asked *wire.Work, annotations map[string]string, conditions []metav1.Condition) {
+func setSuspensionAndDrift(asked *wire.Work, annotations map[string]string, conditions []metav1.Condition) {
 	asked.ReportDrift = wire.ReportsDrift(annotations)
 	if !wire.Suspends(annotations) {
 		return
 	}
 	asked.Suspended = true
-	if applied, ok := find(conditions, workv1.WorkApplied); ok {
+	if applied, ok := findCondition(conditions, workv1.WorkApplied); ok {
 		asked.AppliedGeneration = applied.ObservedGeneration
 	}
 }
@@ -51,34 +51,34 @@ func isSuspension(c metav1.Condition) bool {
 	return c.Type == wire.ConditionSuspended && c.Reason == wire.ReasonSuspended
 }
 
-// keepsApplied tells whether what the hub has of Applied stays where a report does not
+// keepsAppliedCondition tells whether what the hub has of Applied stays where a report does not
 // say it: an agent that was restarted while a work is suspended knows nothing of it, and
 // one that compares applies nothing.
-func keepsApplied(r wire.WorkStatus) bool {
+func keepsAppliedCondition(r wire.WorkStatus) bool {
 	return slices.ContainsFunc(r.Conditions, func(c metav1.Condition) bool { return isSuspension(c) || wire.IsDriftReport(c) })
 }
 
-// merger merges lists of conditions.
-type merger struct {
+// conditionMerger merges lists of conditions.
+type conditionMerger struct {
 	now metav1.Time
-	// gone tells of a condition that is reported no more that it was ours.
-	gone func(metav1.Condition) bool
-	// anew tells that a condition is not the one of before, although its type is.
+	// isObsolete tells of a condition that is reported no more that it was ours.
+	isObsolete func(metav1.Condition) bool
+	// isReplaced tells that a condition is not the one of before, although its type is.
 	// Nil: it always is.
-	anew func(before, next metav1.Condition) bool
+	isReplaced func(before, next metav1.Condition) bool
 }
 
 // merge puts next in the places of what old has of the same types and the rest at
 // the end. Neither argument is changed.
-func (m merger) merge(old, next []metav1.Condition) []metav1.Condition {
+func (m conditionMerger) merge(old, next []metav1.Condition) []metav1.Condition {
 	out := make([]metav1.Condition, 0, len(old)+len(next))
 	for _, before := range old {
-		c, reported := find(next, before.Type)
+		c, reported := findCondition(next, before.Type)
 		switch {
-		case !reported && m.gone(before):
+		case !reported && m.isObsolete(before):
 		case !reported:
 			out = append(out, before)
-		case m.anew != nil && m.anew(before, c):
+		case m.isReplaced != nil && m.isReplaced(before, c):
 		default:
 			c.LastTransitionTime = m.now
 			if c.Status == before.Status {
@@ -88,7 +88,7 @@ func (m merger) merge(old, next []metav1.Condition) []metav1.Condition {
 		}
 	}
 	for _, c := range next {
-		if _, placed := find(out, c.Type); placed {
+		if _, placed := findCondition(out, c.Type); placed {
 			continue
 		}
 		c.LastTransitionTime = m.now
@@ -97,7 +97,7 @@ func (m merger) merge(old, next []metav1.Condition) []metav1.Condition {
 	return out
 }
 
-func find(conditions []metav1.Condition, kind string) (metav1.Condition, bool) {
+func findCondition(conditions []metav1.Condition, kind string) (metav1.Condition, bool) {
 	i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == kind })
 	if i < 0 {
 		return metav1.Condition{}, false

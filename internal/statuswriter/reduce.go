@@ -33,27 +33,27 @@ const (
 // feedbackField is where a ManifestWork has a value of the feedback of a manifest.
 var feedbackField = regexp.MustCompile(`^status\.resourceStatus\.manifests\[(\d+)\]\.statusFeedback\.values\[(\d+)\]`)
 
-// Refused tells that the API server judged what was written and would judge it so
+// IsRefused tells that the API server judged what was written and would judge it so
 // again: the same is not to be sent once more.
-func Refused(err error) bool {
+func IsRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// Less returns what is to be written in place of a report that was refused. First the
+// Reduce returns what is to be written in place of a report that was refused. First the
 // values of feedback that the API server names go, each said in StatusFeedbackSynced of
-// its manifest; then all manifests, which LeftOut says. It returns false where nothing
+// its manifest; then all manifests, which OmitReason says. It returns false where nothing
 // is left to try.
-func (r *Report) Less(err error) (rest Report, ok bool) {
-	if !Refused(err) || len(r.Status.Manifests) == 0 || r.LeftOut != "" {
+func (r *Report) Reduce(err error) (rest Report, ok bool) {
+	if !IsRefused(err) || len(r.Status.Manifests) == 0 || r.OmitReason != "" {
 		return *r, false
 	}
-	if refused := refusedValues(err); len(refused) > 0 && !r.lessValues {
+	if refused := refusedValues(err); len(refused) > 0 && !r.valuesOmitted {
 		if rest, ok = r.withoutValues(refused); ok {
 			return rest, true
 		}
 	}
 	rest = *r
-	rest.LeftOut = fmt.Sprintf("%.*s", maxCause, err.Error())
+	rest.OmitReason = fmt.Sprintf("%.*s", maxCause, err.Error())
 	return rest, true
 }
 
@@ -89,7 +89,7 @@ func refusedValues(err error) map[int]map[int]string {
 func (r *Report) withoutValues(refused map[int]map[int]string) (rest Report, ok bool) {
 	rest = *r
 	rest.Status.Manifests = slices.Clone(r.Status.Manifests)
-	rest.lessValues = true
+	rest.valuesOmitted = true
 	for i := range rest.Status.Manifests {
 		m := &rest.Status.Manifests[i]
 		var left []workv1.FeedbackValue

@@ -18,7 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func TestTheCopyIsKeptWhereSecretsMayBeWritten(t *testing.T) {
+func TestCopyNamespaceNeedsSecretsPermissions(t *testing.T) {
 	type answers func(since time.Duration, verb string) (allowed bool, err error)
 	tests := map[string]struct {
 		reason string
@@ -59,7 +59,7 @@ func TestTheCopyIsKeptWhereSecretsMayBeWritten(t *testing.T) {
 					review.Status.Allowed, err = tc.review(time.Since(began), review.Spec.ResourceAttributes.Verb)
 					return true, review, err
 				})
-				if got := copyNamespace(t.Context(), client, "ns", logr.Discard()); got != tc.want {
+				if got := findCopyNamespace(t.Context(), client, "ns", logr.Discard()); got != tc.want {
 					t.Errorf("%s: namespace %q, want %q", tc.reason, got, tc.want)
 				}
 			})

@@ -16,45 +16,45 @@ import (
 	"github.com/spokelet/spokelet/internal/statuswriter"
 )
 
-// see takes a work from the watch. The engine hears of it once it bears our
+// handleWork takes a work from the watch. The engine hears of it once it bears our
 // finalizer: deleted without, it would be gone while its objects stay.
-func (h *hub) see(k *kind, w hubWork) error {
+func (h *hub) handleWork(k *kind, w hubWork) error {
 	o := w.object()
 	key := k.key(o.GetName())
-	if h.board.put(key, w) {
-		h.remind(key)
+	if h.store.update(key, w) {
+		h.enqueuePending(key)
 	}
 	leaving, held := o.GetDeletionTimestamp() != nil, slices.Contains(o.GetFinalizers(), k.finalizer)
 	switch {
 	case k.maxName > 0 && len(key.Name) > k.maxName:
-		h.refuseName(k, w, held)
+		h.reportInvalidName(k, w, held)
 		return nil
 	case held:
-		return h.board.want(key, w)
+		return h.store.publish(key, w)
 	case leaving:
-		return h.board.leave(key, w)
+		return h.store.publishDeletion(key, w)
 	default:
 		h.finalizers.Add(key)
 		return nil
 	}
 }
 
-// gone forgets a work that is no more.
-func (h *hub) gone(key wire.WorkKey, w hubWork) error {
+// handleDeleted forgets a work that is no more.
+func (h *hub) handleDeleted(key wire.WorkKey, w hubWork) error {
 	h.forget(key)
-	return h.board.end(key, w)
+	return h.store.handleDeleted(key, w)
 }
 
 // forget drops what is kept for a work besides.
 func (h *hub) forget(key wire.WorkKey) {
-	h.pace.Forget(key)
+	h.statusPacer.Forget(key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.pending, key)
 }
 
-// prune forgets what was reported of works that are no more.
-func (h *hub) prune(k *kind, names map[string]struct{}) {
+// pruneReports forgets what was reported of works that are no more.
+func (h *hub) pruneReports(k *kind, names map[string]struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key := range h.pending {
@@ -64,8 +64,8 @@ func (h *hub) prune(k *kind, names map[string]struct{}) {
 	}
 }
 
-// hold puts our finalizer on a work. The watch brings it back, for the engine.
-func (h *hub) hold(ctx context.Context, key wire.WorkKey) {
+// addFinalizer puts our finalizer on a work. The watch brings it back, for the engine.
+func (h *hub) addFinalizer(ctx context.Context, key wire.WorkKey) {
 	err := h.changeFinalizers(ctx, key, func(list []string, leaving bool, own string) []string {
 		if leaving || slices.Contains(list, own) {
 			return list
@@ -80,8 +80,8 @@ func (h *hub) hold(ctx context.Context, key wire.WorkKey) {
 	h.finalizers.AddRateLimited(key)
 }
 
-// release takes it off.
-func (h *hub) release(ctx context.Context, key wire.WorkKey) error {
+// removeFinalizer takes it off.
+func (h *hub) removeFinalizer(ctx context.Context, key wire.WorkKey) error {
 	return h.changeFinalizers(ctx, key, func(list []string, _ bool, own string) []string {
 		return slices.DeleteFunc(list, func(f string) bool { return f == own })
 	})
@@ -105,7 +105,7 @@ func (h *hub) changeFinalizers(ctx context.Context, key wire.WorkKey, change fun
 }
 
 func (h *hub) changeFinalizersOf(ctx context.Context, k *kind, key wire.WorkKey, change func(list []string, leaving bool, own string) []string) error {
-	w, ok := h.board.get(key)
+	w, ok := h.store.get(key)
 	if !ok {
 		return nil
 	}
@@ -124,9 +124,9 @@ func (h *hub) changeFinalizersOf(ctx context.Context, k *kind, key wire.WorkKey,
 	return h.patch(ctx, k, key.Name, body)
 }
 
-// refuseName is for a work whose anchor can have no name: nothing of it is ever
+// reportInvalidName is for a work whose anchor can have no name: nothing of it is ever
 // in the spoke, and nothing keeps it.
-func (h *hub) refuseName(k *kind, w hubWork, held bool) {
+func (h *hub) reportInvalidName(k *kind, w hubWork, held bool) {
 	o := w.object()
 	key := k.key(o.GetName())
 	if o.GetDeletionTimestamp() != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
-// granted is a client with the rights that the hub's chart gives the hub, on one name.
-func granted(t *testing.T, name string) (admin, hub kubernetes.Interface) {
+// newGrantedClients is a client with the rights that the hub's chart gives the hub, on one name.
+func newGrantedClients(t *testing.T, name string) (admin, hub kubernetes.Interface) {
 	t.Helper()
 	cfg := livetest.Config(t, "SPOKELET_HUB_KUBECONFIG")
 	admin, err := kubernetes.NewForConfig(cfg)
@@ -56,9 +56,9 @@ func granted(t *testing.T, name string) (admin, hub kubernetes.Interface) {
 	return admin, hub
 }
 
-func TestARealRegistrationIsFollowed(t *testing.T) {
+func TestLiveRegistrationWatcherTracksChanges(t *testing.T) {
 	name := "authors-" + rand.String(8)
-	admin, hub := granted(t, name)
+	admin, hub := newGrantedClients(t, name)
 	api := admin.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	create := func() string {
 		t.Helper()
@@ -76,7 +76,7 @@ func TestARealRegistrationIsFollowed(t *testing.T) {
 		return string(is.UID)
 	}
 	var r Registration
-	f := NewFollower(hub, name, &r, logr.Discard())
+	f := NewRegistrationWatcher(hub, name, &r, logr.Discard())
 	livetest.Eventually(t, "it may be read", func() bool { return f.Read(t.Context()) == nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestTheLatestReportTellsOfTheFirstEvent(t *testing.T) {
+func TestLatestReportKeepsTimeOfFirstEvent(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
 	tests := map[string]struct {
 		reason     string
@@ -44,7 +44,7 @@ func TestTheLatestReportTellsOfTheFirstEvent(t *testing.T) {
 	}
 }
 
-func TestWhatIsGivenBackGivesWayToALaterReport(t *testing.T) {
+func TestReturnedReportYieldsToLaterReport(t *testing.T) {
 	key, b := wire.WorkKey{Name: "w"}, Box{}
 	b.GiveBack(key, Report{UID: "a", Since: time.Unix(1, 0)})
 	taken, _ := b.Take(key)

@@ -12,36 +12,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestWhatIsRecordedIsRead(t *testing.T) {
+func TestAnnotationsRoundTrip(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
-		author    Author
+		author    User
 		recorded  map[string]string
-		readAgain Author
+		readAgain User
 	}{
 		"a user with groups": {
 			reason:    "in the original's encoding",
-			author:    Author{User: "alice", Groups: []string{"a", "b"}},
+			author:    User{User: "alice", Groups: []string{"a", "b"}},
 			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "YSxi", AnnotationRegistration: "uid"},
-			readAgain: Author{User: "alice", Groups: []string{"a", "b"}},
+			readAgain: User{User: "alice", Groups: []string{"a", "b"}},
 		},
 		"a group with a comma": {
 			reason:    "it is left out, or it would be read as two, of which one may be mighty",
-			author:    Author{User: "alice", Groups: []string{"a,system:masters", "b"}},
+			author:    User{User: "alice", Groups: []string{"a,system:masters", "b"}},
 			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "Yg==", AnnotationRegistration: "uid"},
-			readAgain: Author{User: "alice", Groups: []string{"b"}},
+			readAgain: User{User: "alice", Groups: []string{"b"}},
 		},
 		"a user whose token narrows what he may do": {
 			reason:    "the hub's authorizer is to be asked about the token, too",
-			author:    Author{User: "alice", Extra: map[string][]string{"scopes.authorization.openshift.io": {"user:info", "role:view:shop"}, "b": {"1"}}},
+			author:    User{User: "alice", Extra: map[string][]string{"scopes.authorization.openshift.io": {"user:info", "role:view:shop"}, "b": {"1"}}},
 			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "", AnnotationExtra: `{"b":["1"],"scopes.authorization.openshift.io":["user:info","role:view:shop"]}`, AnnotationRegistration: "uid"},
-			readAgain: Author{User: "alice", Extra: map[string][]string{"scopes.authorization.openshift.io": {"user:info", "role:view:shop"}, "b": {"1"}}},
+			readAgain: User{User: "alice", Extra: map[string][]string{"scopes.authorization.openshift.io": {"user:info", "role:view:shop"}, "b": {"1"}}},
 		},
 		"no groups": {
 			reason:    "nothing is read as nothing",
-			author:    Author{User: "alice"},
+			author:    User{User: "alice"},
 			recorded:  map[string]string{MCM.User: "YWxpY2U=", MCM.Groups: "", AnnotationRegistration: "uid"},
-			readAgain: Author{User: "alice"},
+			readAgain: User{User: "alice"},
 		},
 	}
 	for name, tc := range cases {
@@ -50,7 +50,7 @@ func TestWhatIsRecordedIsRead(t *testing.T) {
 			if diff := cmp.Diff(tc.recorded, recorded); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			got, err := Of(&metav1.ObjectMeta{Annotations: recorded}, MCM, "uid")
+			got, err := FromObject(&metav1.ObjectMeta{Annotations: recorded}, MCM, "uid")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestWhatIsRecordedIsRead(t *testing.T) {
 	}
 }
 
-func TestNobodyIsReadFromWhatIsNotRecorded(t *testing.T) {
+func TestInvalidAnnotationsNameNoUser(t *testing.T) {
 	const (
 		missing = "who asked for it is not recorded: change its spec"
 		stale   = "who asked for it is not recorded: it was written while the hub's webhook was not registered as it is now; " +
@@ -95,13 +95,13 @@ func TestNobodyIsReadFromWhatIsNotRecorded(t *testing.T) {
 			annotations: map[string]string{MCM.User: "YWxpY2U=", AnnotationExtra: `{"a":["` + strings.Repeat("b", MaxExtra) + `"]}`, AnnotationRegistration: "uid"}, under: "uid", want: extra,
 		},
 		"too large": {
-			annotations: map[string]string{MCM.User: strings.Repeat("YWxp", maxEncoded/4+1), AnnotationRegistration: "uid"}, under: "uid",
+			annotations: map[string]string{MCM.User: strings.Repeat("YWxp", maxAnnotation/4+1), AnnotationRegistration: "uid"}, under: "uid",
 			want: "annotation of 131076 bytes: who asked for it is not recorded",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, err := Of(&metav1.ObjectMeta{Annotations: tc.annotations}, MCM, tc.under)
+			a, err := FromObject(&metav1.ObjectMeta{Annotations: tc.annotations}, MCM, tc.under)
 			if !errors.Is(err, ErrUnknown) || err.Error() != tc.want {
 				t.Errorf("read %v, %v; want %q", a, err, tc.want)
 			}
@@ -110,34 +110,34 @@ func TestNobodyIsReadFromWhatIsNotRecorded(t *testing.T) {
 }
 
 // Whatever is recorded: what is read again is the same but for groups that have no place.
-func FuzzOf(f *testing.F) {
+func FuzzFromObject(f *testing.F) {
 	f.Add("YWxpY2U=", "YSxi")
 	f.Add("", "LA==")
 	f.Add("YWxpY2U", "====")
 	f.Fuzz(func(t *testing.T, user, groups string) {
-		a, err := Of(&metav1.ObjectMeta{Annotations: map[string]string{ACM.User: user, ACM.Groups: groups, AnnotationRegistration: "uid"}}, ACM, "uid")
+		a, err := FromObject(&metav1.ObjectMeta{Annotations: map[string]string{ACM.User: user, ACM.Groups: groups, AnnotationRegistration: "uid"}}, ACM, "uid")
 		if err != nil {
 			return
 		}
-		again, err := Of(&metav1.ObjectMeta{Annotations: a.Annotations(ACM, "uid")}, ACM, "uid")
+		again, err := FromObject(&metav1.ObjectMeta{Annotations: a.Annotations(ACM, "uid")}, ACM, "uid")
 		if diff := cmp.Diff(a, again); err != nil || diff != "" {
 			t.Errorf("%v (-read +read again):\n%s", err, diff)
 		}
 	})
 }
 
-func TestAnAuthorIsTheSameWithEachTokenOfKubernetes(t *testing.T) {
+func TestUserIsEqualAcrossServiceAccountTokens(t *testing.T) {
 	token := func(id string) map[string][]string {
 		return map[string][]string{
 			"authentication.kubernetes.io/credential-id": {"JTI=" + id}, "authentication.kubernetes.io/pod-name": {"ci-" + id},
 			"authentication.kubernetes.io/pod-uid": {id}, "authentication.kubernetes.io/node-name": {"node-" + id}, "team": {"shop"},
 		}
 	}
-	before, err := New("system:serviceaccount:shop:ci", nil, token("1"))
+	before, err := NewUser("system:serviceaccount:shop:ci", nil, token("1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := New("system:serviceaccount:shop:ci", nil, token("2"))
+	after, err := NewUser("system:serviceaccount:shop:ci", nil, token("2"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,9 +150,9 @@ func TestAnAuthorIsTheSameWithEachTokenOfKubernetes(t *testing.T) {
 }
 
 // What is left out might be what narrows the user's rights.
-func TestExtraThatIsTooLargeIsRefusedAndNotLeftOut(t *testing.T) {
+func TestOversizedExtraIsRefused(t *testing.T) {
 	extra := map[string][]string{"scopes.authorization.openshift.io": {strings.Repeat("a", MaxExtra)}}
-	if by, err := New("alice", nil, extra); !errors.Is(err, ErrExtra) || by.User != "" {
+	if by, err := NewUser("alice", nil, extra); !errors.Is(err, ErrExtraTooLarge) || by.User != "" {
 		t.Errorf("got %v, %v, want ErrExtra", by, err)
 	}
 }

@@ -14,12 +14,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestChangesAreSpacedOnceTheyAreMany(t *testing.T) {
+func TestKeyedLimiterDelaysAfterBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p Pacer[string]
+		var p KeyedLimiter[string]
 		began, writes := time.Now(), 0
 		for time.Since(began) < 10*time.Second {
-			if wait := p.Wait("a"); wait > 0 {
+			if wait := p.Delay("a"); wait > 0 {
 				<-time.After(wait)
 				continue
 			}
@@ -31,21 +31,21 @@ func TestChangesAreSpacedOnceTheyAreMany(t *testing.T) {
 		if most := Burst + 10*PerSecond; writes > most || writes < most-1 {
 			t.Errorf("%d writes in 10 s, want %d", writes, most)
 		}
-		if wait := p.Wait("b"); wait != 0 {
+		if wait := p.Delay("b"); wait != 0 {
 			t.Errorf("another object waits for %s", wait)
 		}
 		p.Forget("a")
-		if wait := p.Wait("a"); wait != 0 || len(p.buckets) != 0 {
+		if wait := p.Delay("a"); wait != 0 || len(p.buckets) != 0 {
 			t.Errorf("a new object of the name waits for %s, %d are remembered", wait, len(p.buckets))
 		}
 	})
 }
 
-func TestAFewChangesASecondNeverWait(t *testing.T) {
+func TestKeyedLimiterNeverDelaysSlowChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p Pacer[string]
+		var p KeyedLimiter[string]
 		for i := range 100 {
-			if wait := p.Wait("a"); wait > 0 {
+			if wait := p.Delay("a"); wait > 0 {
 				t.Fatalf("change %d waits for %s", i, wait)
 			}
 			p.Spend("a", 100)
@@ -54,13 +54,13 @@ func TestAFewChangesASecondNeverWait(t *testing.T) {
 	})
 }
 
-func TestLargeObjectsAreWrittenLessOften(t *testing.T) {
+func TestKeyedLimiterChargesBySize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const large = 1 << 20
-		var p Pacer[string]
+		var p KeyedLimiter[string]
 		began, writes := time.Now(), 0
 		for time.Since(began) < time.Minute {
-			if wait := p.Wait("a"); wait > 0 {
+			if wait := p.Delay("a"); wait > 0 {
 				<-time.After(wait)
 				continue
 			}
@@ -69,13 +69,13 @@ func TestLargeObjectsAreWrittenLessOften(t *testing.T) {
 				t.Fatalf("write %d waits for %s", writes, time.Since(began))
 			}
 		}
-		if most := (Burst+60*PerSecond)*share/large + 1; writes > most || writes < most-2 {
+		if most := (Burst+60*PerSecond)*bytesPerToken/large + 1; writes > most || writes < most-2 {
 			t.Errorf("%d writes of a megabyte in a minute, want %d", writes, most)
 		}
 	})
 }
 
-func TestMistakesWithoutEndAreLoggedNowAndThen(t *testing.T) {
+func TestLogLimiterBoundsLinesPerCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c LogLimiter
 		lines := 0
@@ -94,20 +94,20 @@ func TestMistakesWithoutEndAreLoggedNowAndThen(t *testing.T) {
 	})
 }
 
-func TestABucketHasATokenOnceUntilHasPassed(t *testing.T) {
+func TestTokenDelayIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, every := range []time.Duration{time.Millisecond, time.Second / PerSecond, 10 * time.Second} {
 			bucket := rate.NewLimiter(rate.Every(every), 1)
-			if wait := Until(bucket); wait != 0 {
+			if wait := TokenDelay(bucket); wait != 0 {
 				t.Errorf("a full bucket needs %s", wait)
 			}
 			bucket.Allow()
-			wait := Until(bucket)
+			wait := TokenDelay(bucket)
 			if wait < every || wait > every+time.Microsecond {
 				t.Errorf("an empty bucket needs %s, want %s", wait, every)
 			}
 			<-time.After(wait)
-			if again := Until(bucket); again != 0 || !bucket.Allow() {
+			if again := TokenDelay(bucket); again != 0 || !bucket.Allow() {
 				t.Errorf("after %s it needs %s more", wait, again)
 			}
 		}

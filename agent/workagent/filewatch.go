@@ -16,12 +16,12 @@ import (
 // events tell in as many ways as there are volumes.
 const fileInterval = 2 * time.Second
 
-// awaitChange returns the name of the first file that is not as it was, or
+// waitForChange returns the name of the first file that is not as it was, or
 // nothing when ctx ends. A file that is not there is empty.
-func awaitChange(ctx context.Context, files []string) string {
+func waitForChange(ctx context.Context, files []string) string {
 	before := make([][sha256.Size]byte, len(files))
 	for i, name := range files {
-		before[i] = digest(name)
+		before[i] = hashFile(name)
 	}
 	ticker := time.NewTicker(fileInterval)
 	defer ticker.Stop()
@@ -32,14 +32,14 @@ func awaitChange(ctx context.Context, files []string) string {
 		case <-ticker.C:
 		}
 		for i, name := range files {
-			if digest(name) != before[i] {
+			if hashFile(name) != before[i] {
 				return name
 			}
 		}
 	}
 }
 
-func digest(name string) [sha256.Size]byte {
+func hashFile(name string) [sha256.Size]byte {
 	h := sha256.New()
 	if f, err := os.Open(name); err == nil { //nolint:gosec // the operator names the files
 		_, _ = io.Copy(h, f) // what cannot be read is as good as not there

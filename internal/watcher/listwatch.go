@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// FeedOf is the list and the watch of a client, of what narrow sets the options to; nil
+// NewListWatch is the list and the watch of a client, of what narrow sets the options to; nil
 // leaves them as they are.
-func FeedOf[L runtime.Object](all interface {
+func NewListWatch[L runtime.Object](all interface {
 	List(ctx context.Context, o metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }, narrow func(*metav1.ListOptions),
-) Feed {
+) ListWatch {
 	if narrow == nil {
 		narrow = func(*metav1.ListOptions) {}
 	}
-	return Feed{
+	return ListWatch{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			narrow(&o)
 			return all.List(ctx, o)

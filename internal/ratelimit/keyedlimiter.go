@@ -20,33 +20,33 @@ const (
 	Burst = 100
 	// PerSecond is how many there may be for as long as the object keeps changing.
 	PerSecond = 5
-	// share is the size in bytes of what counts as one write: a large object is written
+	// bytesPerToken is the size in bytes of what counts as one write: a large object is written
 	// less often, because each write costs the API server and etcd as much as many.
-	share = 64 << 10
+	bytesPerToken = 64 << 10
 )
 
-// Pacer has a bucket of tokens for each object. It is safe for concurrent use; the
+// KeyedLimiter has a bucket of tokens for each object. It is safe for concurrent use; the
 // zero value is ready. Whoever uses it forgets the objects that are no more.
-type Pacer[K comparable] struct {
+type KeyedLimiter[K comparable] struct {
 	mu      sync.Mutex
 	buckets map[K]*rate.Limiter // guarded by mu
 }
 
-// Wait returns how long the next write of an object has to wait, 0 when it need
+// Delay returns how long the next write of an object has to wait, 0 when it need
 // not. It takes nothing.
-func (p *Pacer[K]) Wait(key K) time.Duration {
+func (p *KeyedLimiter[K]) Delay(key K) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	bucket, ok := p.buckets[key]
 	if !ok {
 		return 0
 	}
-	return Until(bucket)
+	return TokenDelay(bucket)
 }
 
-// Until returns how long a bucket needs until it has a token, 0 when it has one. It
+// TokenDelay returns how long a bucket needs until it has a token, 0 when it has one. It
 // takes nothing. The rate of the bucket must not be 0.
-func Until(bucket *rate.Limiter) time.Duration {
+func TokenDelay(bucket *rate.Limiter) time.Duration {
 	missing := 1 - bucket.Tokens()
 	if missing <= 0 {
 		return 0
@@ -55,7 +55,7 @@ func Until(bucket *rate.Limiter) time.Duration {
 }
 
 // Spend records a write of an object of so many bytes, none where they are few.
-func (p *Pacer[K]) Spend(key K, size int) {
+func (p *KeyedLimiter[K]) Spend(key K, size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	bucket, ok := p.buckets[key]
@@ -67,11 +67,11 @@ func (p *Pacer[K]) Spend(key K, size int) {
 		p.buckets[key] = bucket
 	}
 	// A debt, if need be: who has one token may write.
-	bucket.ReserveN(time.Now(), min(1+size/share, Burst))
+	bucket.ReserveN(time.Now(), min(1+size/bytesPerToken, Burst))
 }
 
 // Forget drops what is known of an object.
-func (p *Pacer[K]) Forget(key K) {
+func (p *KeyedLimiter[K]) Forget(key K) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.buckets, key)

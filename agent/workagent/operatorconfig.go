@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var errOpenPort = errors.New("only disabled: true is supported: everybody who reaches --listen may read it")
+var errAuthUnsupported = errors.New("only disabled: true is supported: everybody who reaches --listen may read it")
 
 // operatorConfig is what the agent takes of a GenericOperatorConfig of
 // operator.openshift.io/v1alpha1, in which OCM's agent is configured by --config.
@@ -34,16 +34,16 @@ type operatorConfig struct {
 		RenewDeadline metav1.Duration `json:"renewDeadline"`
 		RetryPeriod   metav1.Duration `json:"retryPeriod"`
 	} `json:"leaderElection"`
-	Authentication *delegated `json:"authentication"`
-	Authorization  *delegated `json:"authorization"`
+	Authentication *delegatedAuth `json:"authentication"`
+	Authorization  *delegatedAuth `json:"authorization"`
 }
 
-type delegated struct {
+type delegatedAuth struct {
 	Disabled bool `json:"disabled"`
 }
 
-// read takes the file of --config for flags that are not given.
-func (f *Flags) read(fs *pflag.FlagSet) error {
+// readConfigFile takes the file of --config for flags that are not given.
+func (f *Flags) readConfigFile(fs *pflag.FlagSet) error {
 	if f.file == "" {
 		return nil
 	}
@@ -55,12 +55,12 @@ func (f *Flags) read(fs *pflag.FlagSet) error {
 	if err := yaml.UnmarshalStrict(text, &c); err != nil {
 		return fmt.Errorf("flag --config: file %q: %w", f.file, err)
 	}
-	for name, d := range map[string]*delegated{"authentication": c.Authentication, "authorization": c.Authorization} {
+	for name, d := range map[string]*delegatedAuth{"authentication": c.Authentication, "authorization": c.Authorization} {
 		if d != nil && !d.Disabled {
-			return fmt.Errorf("flag --config: file %q: %s: %w", f.file, name, errOpenPort)
+			return fmt.Errorf("flag --config: file %q: %s: %w", f.file, name, errAuthUnsupported)
 		}
 	}
-	for name, value := range c.flags() {
+	for name, value := range c.asFlags() {
 		if fs.Changed(name) || slices.Contains([]string{"", "0s", "false"}, value) {
 			continue
 		}
@@ -72,8 +72,8 @@ func (f *Flags) read(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// flags are those that say the same, and their values.
-func (c *operatorConfig) flags() map[string]string {
+// asFlags are those that say the same, and their values.
+func (c *operatorConfig) asFlags() map[string]string {
 	return map[string]string{
 		"listen":                         c.ServingInfo.BindAddress,
 		"tls-min-version":                c.ServingInfo.MinTLSVersion,

@@ -51,7 +51,7 @@ func manifestWorkValidator(t *testing.T) validation.SchemaValidator {
 }
 
 // What the API server names is read from its words, which are another library's.
-func TestValuesThatTheDefinitionRefusesAreFound(t *testing.T) {
+func TestReduceFindsValuesRefusedBySchema(t *testing.T) {
 	long, short := strings.Repeat("x", 2000), "x"
 	r := twoManifests(metav1.Condition{})
 	for i := range r.Status.Manifests {
@@ -74,9 +74,9 @@ func TestValuesThatTheDefinitionRefusesAreFound(t *testing.T) {
 	}
 	refusal := apierrors.NewInvalid(schema.GroupKind{Group: workv1.GroupName, Kind: "ManifestWork"}, "w",
 		validation.ValidateCustomResource(nil, stored, manifestWorkValidator(t)))
-	rest, ok := r.Less(refusal)
-	if !ok || rest.LeftOut != "" {
-		t.Fatalf("left out %q of what is refused with %v", rest.LeftOut, refusal)
+	rest, ok := r.Reduce(refusal)
+	if !ok || rest.OmitReason != "" {
+		t.Fatalf("left out %q of what is refused with %v", rest.OmitReason, refusal)
 	}
 	var names []string
 	for _, m := range rest.Status.Manifests {

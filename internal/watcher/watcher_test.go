@@ -27,9 +27,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // answer is what the script has for one watch.
 type answer func() (watch.Interface, error)
 
-// script answers each list and watch with its next line; the last watch stays open.
+// scriptedServer answers each list and watch with its next line; the last watch stays open.
 // As a sink it writes down what it is told, between what it was asked.
-type script struct {
+type scriptedServer struct {
 	watches []answer
 	pages   []*metav1.PartialObjectMetadataList
 	diary   []string
@@ -38,20 +38,20 @@ type script struct {
 	objs []metav1.Object
 }
 
-func (s *script) notef(format string, args ...any) {
+func (s *scriptedServer) notef(format string, args ...any) {
 	s.diary = append(s.diary, fmt.Sprintf(format, args...))
 }
 
-func (s *script) feed() Feed { return Feed{List: s.list, Watch: s.watch} }
+func (s *scriptedServer) listWatch() ListWatch { return ListWatch{List: s.list, Watch: s.watch} }
 
-func (s *script) list(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (s *scriptedServer) list(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.notef("list %s", o.Continue)
 	page := s.pages[0]
 	s.pages = s.pages[1:]
 	return page, nil
 }
 
-func (s *script) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (s *scriptedServer) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if o.SendInitialEvents != nil {
 		s.notef("stream%s", o.ResourceVersion)
 	} else {
@@ -68,7 +68,7 @@ func (s *script) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	return next()
 }
 
-func (s *script) Event(obj metav1.Object, deleted bool) {
+func (s *scriptedServer) Event(obj metav1.Object, deleted bool) {
 	what := "is"
 	if deleted {
 		what = "gone"
@@ -76,9 +76,9 @@ func (s *script) Event(obj metav1.Object, deleted bool) {
 	s.notef("%s %s", what, obj.GetName())
 	s.objs = append(s.objs, obj)
 }
-func (s *script) Begin()             { s.notef("begin") }
-func (s *script) End(version string) { s.notef("end %s", version) }
-func (s *script) Refused(err error)  { s.notef("refused %s", apierrors.ReasonForError(err)) }
+func (s *scriptedServer) Begin()             { s.notef("begin") }
+func (s *scriptedServer) End(version string) { s.notef("end %s", version) }
+func (s *scriptedServer) Refused(err error)  { s.notef("refused %s", apierrors.ReasonForError(err)) }
 
 func object(name, version string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
@@ -100,8 +100,8 @@ func bookmark(version string, initial bool) watch.Event {
 	return watch.Event{Type: watch.Bookmark, Object: b}
 }
 
-// ends is a watch that brings events and is closed.
-func ends(events ...watch.Event) answer {
+// newClosedWatch is a watch that brings events and is closed.
+func newClosedWatch(events ...watch.Event) answer {
 	return func() (watch.Interface, error) {
 		ch := make(chan watch.Event, len(events))
 		for _, e := range events {
@@ -112,16 +112,16 @@ func ends(events ...watch.Event) answer {
 	}
 }
 
-func fails(err error) answer {
+func newFailedWatch(err error) answer {
 	return func() (watch.Interface, error) { return nil, err }
 }
 
 // run lets a follower of the script go on for d.
-func run(t *testing.T, f *Follower, s *script, d time.Duration) {
+func run(t *testing.T, f *Watcher, s *scriptedServer, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	f.Feed, f.Sink = s.feed(), s
+	f.ListWatch, f.Handler = s.listWatch(), s
 	f.Run(ctx)
 }
 
@@ -132,60 +132,60 @@ func pages() []*metav1.PartialObjectMetadataList {
 	}
 }
 
-func TestFollowerKeepsUp(t *testing.T) {
+func TestWatcherReportsEvents(t *testing.T) {
 	gone := watch.Event{Type: watch.Error, Object: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired}}
 	tests := map[string]struct {
 		reason string
-		script script
+		script scriptedServer
 		want   []string
 	}{
 		"a watch ends": {
 			reason: "it is resumed where it ended, without a list",
-			script: script{watches: []answer{
-				ends(added("a", "1"), bookmark("5", true), added("b", "6"), deleted("a", "7")), ends(bookmark("9", false)),
+			script: scriptedServer{watches: []answer{
+				newClosedWatch(added("a", "1"), bookmark("5", true), added("b", "6"), deleted("a", "7")), newClosedWatch(bookmark("9", false)),
 			}},
 			want: []string{"stream", "begin", "is a", "end 5", "is b", "gone a", "watch 7", "watch 9"},
 		},
 		"a watch ends before its initial events did": {
 			reason: "nothing may be concluded from half of them",
-			script: script{watches: []answer{ends(added("a", "1"), bookmark("3", false)), ends(added("a", "1"), bookmark("5", true))}},
+			script: scriptedServer{watches: []answer{newClosedWatch(added("a", "1"), bookmark("3", false)), newClosedWatch(added("a", "1"), bookmark("5", true))}},
 			want:   []string{"stream", "begin", "is a", "stream", "begin", "is a", "end 5", "watch 5"},
 		},
 		"a watch is cut off": {
 			reason: "nothing is listed twice",
-			script: script{watches: []answer{ends(bookmark("5", true)), fails(errors.New("cut"))}},
+			script: scriptedServer{watches: []answer{newClosedWatch(bookmark("5", true)), newFailedWatch(errors.New("cut"))}},
 			want:   []string{"stream", "begin", "end 5", "watch 5", "watch 5"},
 		},
 		"the version expired, says an event": {
 			reason: "everything is read anew",
-			script: script{watches: []answer{ends(bookmark("5", true)), ends(gone), ends(added("c", "7"), bookmark("8", true))}},
+			script: scriptedServer{watches: []answer{newClosedWatch(bookmark("5", true)), newClosedWatch(gone), newClosedWatch(added("c", "7"), bookmark("8", true))}},
 			want:   []string{"stream", "begin", "end 5", "watch 5", "stream", "begin", "is c", "end 8", "watch 8"},
 		},
 		"the version expired, says the answer": {
 			reason: "what happened meanwhile is not known",
-			script: script{watches: []answer{ends(bookmark("5", true)), fails(apierrors.NewResourceExpired("too old")), ends(bookmark("9", true))}},
+			script: scriptedServer{watches: []answer{newClosedWatch(bookmark("5", true)), newFailedWatch(apierrors.NewResourceExpired("too old")), newClosedWatch(bookmark("9", true))}},
 			want:   []string{"stream", "begin", "end 5", "watch 5", "stream", "begin", "end 9", "watch 9"},
 		},
 		"lists cannot be streamed": {
 			reason: "an older API server refuses the option; they are read in pages",
-			script: script{watches: []answer{fails(apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil))}, pages: pages()},
+			script: scriptedServer{watches: []answer{newFailedWatch(apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil))}, pages: pages()},
 			want:   []string{"stream", "begin", "list ", "is a", "list more", "is b", "end 4", "watch 4"},
 		},
 		"the right is missing for a while": {
 			reason: "it is reported, for nobody else can see why nothing happens, and tried again",
-			script: script{watches: []answer{fails(forbidden()), ends(bookmark("5", true))}},
+			script: scriptedServer{watches: []answer{newFailedWatch(forbidden()), newClosedWatch(bookmark("5", true))}},
 			want:   []string{"stream", "refused Forbidden", "stream", "begin", "end 5", "watch 5"},
 		},
 		"garbage": {
 			reason: "an object that is none ends the watch, not the process",
-			script: script{watches: []answer{ends(watch.Event{Type: watch.Added, Object: &runtime.Unknown{}}), ends(bookmark("5", true))}},
+			script: scriptedServer{watches: []answer{newClosedWatch(watch.Event{Type: watch.Added, Object: &runtime.Unknown{}}), newClosedWatch(bookmark("5", true))}},
 			want:   []string{"stream", "begin", "stream", "begin", "end 5", "watch 5"},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				run(t, &Follower{}, &tc.script, 10*time.Second)
+				run(t, &Watcher{}, &tc.script, 10*time.Second)
 				if diff := cmp.Diff(tc.want, tc.script.diary); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 				}
@@ -198,7 +198,7 @@ func forbidden() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "", errors.New("no"))
 }
 
-func TestWhatIsARefusalIsForTheFollowerToSay(t *testing.T) {
+func TestIsDeniedDecidesWhatIsReported(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "x"}, "")
 	tests := map[string]struct {
 		reason  string
@@ -216,8 +216,8 @@ func TestWhatIsARefusalIsForTheFollowerToSay(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &script{watches: []answer{fails(tc.err)}}
-				run(t, &Follower{Refusal: tc.refusal}, s, 10*time.Second)
+				s := &scriptedServer{watches: []answer{newFailedWatch(tc.err)}}
+				run(t, &Watcher{IsDenied: tc.refusal}, s, 10*time.Second)
 				if got := strings.Contains(strings.Join(s.diary, ","), "refused"); got != tc.want {
 					t.Errorf("%s: refused %t, want %t", tc.reason, got, tc.want)
 				}
@@ -226,13 +226,13 @@ func TestWhatIsARefusalIsForTheFollowerToSay(t *testing.T) {
 	}
 }
 
-func TestWhoKeepsAnObjectDoesNotKeepItsPage(t *testing.T) {
+func TestCopyObjectsDoesNotRetainPages(t *testing.T) {
 	for name, copied := range map[string]bool{"a sink that keeps objects": true, "one that does not": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &script{watches: []answer{fails(apierrors.NewBadRequest("no"))}, pages: pages()}
+				s := &scriptedServer{watches: []answer{newFailedWatch(apierrors.NewBadRequest("no"))}, pages: pages()}
 				page := s.pages[0]
-				run(t, &Follower{Copy: copied}, s, time.Second)
+				run(t, &Watcher{CopyObjects: copied}, s, time.Second)
 				if len(s.objs) != 2 || s.objs[0].GetName() != "a" {
 					t.Fatalf("told of %v", s.objs)
 				}
@@ -244,13 +244,13 @@ func TestWhoKeepsAnObjectDoesNotKeepItsPage(t *testing.T) {
 	}
 }
 
-func TestWatchThatClosesEverySecondIsNotListedAgain(t *testing.T) {
+func TestShortWatchesAreResumedWithoutList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &script{watches: []answer{ends(bookmark("5", true))}}
+		s := &scriptedServer{watches: []answer{newClosedWatch(bookmark("5", true))}}
 		for range 1000 {
-			s.watches = append(s.watches, ends(bookmark("6", false)))
+			s.watches = append(s.watches, newClosedWatch(bookmark("6", false)))
 		}
-		run(t, &Follower{}, s, 10*time.Minute)
+		run(t, &Watcher{}, s, 10*time.Minute)
 		asked := strings.Join(s.diary, ",")
 		if streams, lists := strings.Count(asked, "stream"), strings.Count(asked, "list"); streams != 1 || lists != 0 {
 			t.Errorf("%d streams, %d lists", streams, lists)
@@ -259,28 +259,28 @@ func TestWatchThatClosesEverySecondIsNotListedAgain(t *testing.T) {
 			t.Errorf("%d watches in 10 minutes", len(s.at))
 		}
 		for i := 1; i < len(s.at); i++ {
-			least := min(firstPause<<min(i-1, 20), longestPause) / 2
-			if d := s.at[i].Sub(s.at[i-1]); d < least || d > longestPause {
-				t.Errorf("paused %s after %d watches, want %s to %s", d, i, least, longestPause)
+			least := min(minBackoff<<min(i-1, 20), maxBackoff) / 2
+			if d := s.at[i].Sub(s.at[i-1]); d < least || d > maxBackoff {
+				t.Errorf("paused %s after %d watches, want %s to %s", d, i, least, maxBackoff)
 			}
 		}
 	})
 }
 
-func TestWatchThatLivedIsResumedAtOnce(t *testing.T) {
+func TestStableWatchIsResumedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lives := func() (watch.Interface, error) {
 			w := watch.NewFake()
-			time.AfterFunc(watchLife, w.Stop)
+			time.AfterFunc(minWatchTimeout, w.Stop)
 			return w, nil
 		}
-		s := &script{watches: []answer{ends(bookmark("5", true)), lives, lives}}
-		run(t, &Follower{}, s, 3*watchLife)
+		s := &scriptedServer{watches: []answer{newClosedWatch(bookmark("5", true)), lives, lives}}
+		run(t, &Watcher{}, s, 3*minWatchTimeout)
 		if n := len(s.at); n != 4 {
 			t.Fatalf("%d watches, want 4", n)
 		}
-		if d := s.at[3].Sub(s.at[2]); d != watchLife {
-			t.Errorf("resumed after %s, want %s", d, watchLife)
+		if d := s.at[3].Sub(s.at[2]); d != minWatchTimeout {
+			t.Errorf("resumed after %s, want %s", d, minWatchTimeout)
 		}
 	})
 }

@@ -41,7 +41,7 @@ func serveHealth(ctx context.Context, address string, bounds TLS, registry *prom
 	if address == "" {
 		return nil
 	}
-	certificate, err := selfSigned()
+	certificate, err := newSelfSignedCertificate()
 	if err != nil {
 		return fmt.Errorf("health port: %w", err)
 	}
@@ -57,7 +57,7 @@ func serveHealth(ctx context.Context, address string, bounds TLS, registry *prom
 		Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"},
 		MinVersion: cmp.Or(bounds.MinVersion, tls.VersionTLS12), CipherSuites: bounds.CipherSuites,
 	}
-	if err := server.Serve(eitherListener{Listener: listener, tls: secured}); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(optionalTLSListener{Listener: listener, tls: secured}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("health port: %w", err)
 	}
 	return nil
@@ -77,66 +77,66 @@ func newHealthServer(registry *prometheus.Registry) *http.Server {
 	}
 }
 
-// eitherListener accepts connections that are TLS or not.
-type eitherListener struct {
+// optionalTLSListener accepts connections that are TLS or not.
+type optionalTLSListener struct {
 	net.Listener
 	tls *tls.Config
 }
 
 // Accept does not wait for the first byte: the connection's own goroutine does.
-func (l eitherListener) Accept() (net.Conn, error) {
+func (l optionalTLSListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &eitherConn{Conn: conn, tls: l.tls}, nil
+	return &optionalTLSConn{Conn: conn, tls: l.tls}, nil
 }
 
-// eitherConn is TLS or not, from its first byte on. Who serves it reads before it
+// optionalTLSConn is TLS or not, from its first byte on. Who serves it reads before it
 // writes; who closes it, from elsewhere, closes what is beneath.
-type eitherConn struct {
+type optionalTLSConn struct {
 	net.Conn
 	tls *tls.Config
-	// spoken is the connection as its peer speaks on it; nil before the first byte.
-	spoken net.Conn
+	// negotiated is the connection as its peer speaks on it; nil before the first byte.
+	negotiated net.Conn
 }
 
 // Read looks at the first byte, once.
-func (c *eitherConn) Read(p []byte) (int, error) {
-	if c.spoken == nil {
+func (c *optionalTLSConn) Read(p []byte) (int, error) {
+	if c.negotiated == nil {
 		buffered := bufio.NewReader(c.Conn)
 		first, err := buffered.Peek(1)
 		if err != nil {
 			return 0, err
 		}
-		plain := peeked{Conn: c.Conn, read: buffered}
-		c.spoken = plain
+		plain := bufferedConn{Conn: c.Conn, reader: buffered}
+		c.negotiated = plain
 		if first[0] == tlsHandshake {
-			c.spoken = tls.Server(plain, c.tls)
+			c.negotiated = tls.Server(plain, c.tls)
 		}
 	}
-	return c.spoken.Read(p)
+	return c.negotiated.Read(p)
 }
 
 // Write implements net.Conn.
-func (c *eitherConn) Write(p []byte) (int, error) {
-	if c.spoken == nil {
+func (c *optionalTLSConn) Write(p []byte) (int, error) {
+	if c.negotiated == nil {
 		return c.Conn.Write(p)
 	}
-	return c.spoken.Write(p)
+	return c.negotiated.Write(p)
 }
 
-// peeked is a connection of which some has been read.
-type peeked struct {
+// bufferedConn is a connection of which some has been read.
+type bufferedConn struct {
 	net.Conn
-	read *bufio.Reader
+	reader *bufio.Reader
 }
 
 // Read implements net.Conn.
-func (p peeked) Read(b []byte) (int, error) { return p.read.Read(b) }
+func (p bufferedConn) Read(b []byte) (int, error) { return p.reader.Read(b) }
 
-// selfSigned is a certificate of this process, known to nobody.
-func selfSigned() (tls.Certificate, error) {
+// newSelfSignedCertificate is a certificate of this process, known to nobody.
+func newSelfSignedCertificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a key: %w", err)

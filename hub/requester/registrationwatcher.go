@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Follower keeps a Registration at what an API server has: one MutatingWebhookConfiguration,
+// RegistrationWatcher keeps a Registration at what an API server has: one MutatingWebhookConfiguration,
 // which it reads and watches by its name. It is a manager.Runnable.
-type Follower struct {
+type RegistrationWatcher struct {
 	client       kubernetes.Interface
 	name         string
 	registration *Registration
@@ -30,39 +30,39 @@ type Follower struct {
 	mu sync.Mutex
 }
 
-// NewFollower returns a Follower of the MutatingWebhookConfiguration of a name.
-func NewFollower(client kubernetes.Interface, name string, registration *Registration, log logr.Logger) *Follower {
-	return &Follower{client: client, name: name, registration: registration, log: log}
+// NewRegistrationWatcher returns a Follower of the MutatingWebhookConfiguration of a name.
+func NewRegistrationWatcher(client kubernetes.Interface, name string, registration *Registration, log logr.Logger) *RegistrationWatcher {
+	return &RegistrationWatcher{client: client, name: name, registration: registration, log: log}
 }
 
 // NeedLeaderElection says that every replica follows it.
-func (*Follower) NeedLeaderElection() bool { return false }
+func (*RegistrationWatcher) NeedLeaderElection() bool { return false }
 
 // Read reads it once: what is begun before Start knows that it is there, and does not take
 // all objects for nobody's for a moment.
-func (f *Follower) Read(ctx context.Context) error {
+func (f *RegistrationWatcher) Read(ctx context.Context) error {
 	is, err := f.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, f.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		f.set("", missing)
+		f.set("", reasonNotRegistered)
 	case err != nil:
 		return fmt.Errorf("mutatingwebhookconfiguration %s: cannot get: %w", f.name, err)
 	default:
-		f.see(is)
+		f.handleConfiguration(is)
 	}
 	return nil
 }
 
 // Start follows it until ctx ends. While the API server cannot be asked, what was known
 // last stays.
-func (f *Follower) Start(ctx context.Context) error {
+func (f *RegistrationWatcher) Start(ctx context.Context) error {
 	informer := informersv1.NewFilteredMutatingWebhookConfigurationInformer(f.client, 0, nil, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, f.name).String()
 	})
 	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    f.see,
-		UpdateFunc: func(_, is any) { f.see(is) },
-		DeleteFunc: func(any) { f.set("", missing) },
+		AddFunc:    f.handleConfiguration,
+		UpdateFunc: func(_, is any) { f.handleConfiguration(is) },
+		DeleteFunc: func(any) { f.set("", reasonNotRegistered) },
 	})
 	if err != nil {
 		return fmt.Errorf("mutatingwebhookconfiguration %s: cannot be watched: %w", f.name, err)
@@ -71,15 +71,15 @@ func (f *Follower) Start(ctx context.Context) error {
 	defer background.Wait()
 	background.Go(func() { informer.RunWithContext(ctx) })
 	if cache.WaitFor(ctx, "", handler.HasSyncedChecker()) {
-		f.listed(informer.GetStore())
+		f.handleInitialList(informer.GetStore())
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// listed takes note of a registration that was deleted between Read and the first list: of
+// handleInitialList takes note of a registration that was deleted between Read and the first list: of
 // it there is no event. One that the store has is in one.
-func (f *Follower) listed(store cache.Store) {
+func (f *RegistrationWatcher) handleInitialList(store cache.Store) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(store.ListKeys()) == 0 {
@@ -89,31 +89,31 @@ func (f *Follower) listed(store cache.Store) {
 
 // Why nobody is an author.
 const (
-	missing = "the webhook is not registered"
-	open    = "the webhook may fail without stopping a write"
+	reasonNotRegistered = "the webhook is not registered"
+	reasonFailsOpen     = "the webhook may fail without stopping a write"
 )
 
-// see takes what is registered. A webhook that may fail without stopping a write records
+// handleConfiguration takes what is registered. A webhook that may fail without stopping a write records
 // nobody while it does: it counts as none.
-func (f *Follower) see(obj any) {
+func (f *RegistrationWatcher) handleConfiguration(obj any) {
 	is, ok := obj.(*admissionregistrationv1.MutatingWebhookConfiguration)
 	if !ok {
 		return
 	}
 	if len(is.Webhooks) == 0 {
-		f.set("", missing)
+		f.set("", reasonNotRegistered)
 		return
 	}
 	for i := range is.Webhooks {
 		if policy := is.Webhooks[i].FailurePolicy; policy == nil || *policy != admissionregistrationv1.Fail {
-			f.set("", open)
+			f.set("", reasonFailsOpen)
 			return
 		}
 	}
 	f.set(string(is.UID), "")
 }
 
-func (f *Follower) set(uid, otherwise string) {
+func (f *RegistrationWatcher) set(uid, otherwise string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if uid == "" {

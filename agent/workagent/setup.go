@@ -20,11 +20,11 @@ import (
 	"github.com/spokelet/spokelet/api/crds"
 )
 
-// longestPause between attempts at something without which nothing goes on.
-const longestPause = 15 * time.Second
+// maxBackoff between attempts at something without which nothing goes on.
+const maxBackoff = 15 * time.Second
 
-// definitions are those of the anchors that a configuration needs.
-func definitions(cfg Config) crds.Set {
+// requiredCRDs are those of the anchors that a configuration needs.
+func requiredCRDs(cfg Config) crds.Set {
 	all := crds.Agent()
 	if cfg.WorkNamespace != "" {
 		return all
@@ -32,11 +32,11 @@ func definitions(cfg Config) crds.Set {
 	return slices.DeleteFunc(all, func(file string) bool { return strings.Contains(file, "multicluster") })
 }
 
-// install puts the definitions of anchors in place, and waits for an API server
+// installCRDs puts the definitions of anchors in place, and waits for an API server
 // that does not answer. One that does not let us is supposed to have them: OCM's
 // operator installs its own.
-func install(ctx context.Context, client dynamic.Interface, set crds.Set, log logr.Logger) {
-	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, longestPause) {
+func installCRDs(ctx context.Context, client dynamic.Interface, set crds.Set, log logr.Logger) {
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, maxBackoff) {
 		err := crds.Install(ctx, client, set)
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -46,12 +46,12 @@ func install(ctx context.Context, client dynamic.Interface, set crds.Set, log lo
 			return
 		}
 		log.Error(err, "definitions cannot be installed; trying again")
-		sleepAbout(ctx, pause)
+		sleepJittered(ctx, pause)
 	}
 }
 
-// sleepAbout sleeps between half of a pause and all of it.
-func sleepAbout(ctx context.Context, pause time.Duration) {
+// sleepJittered sleeps between half of a pause and all of it.
+func sleepJittered(ctx context.Context, pause time.Duration) {
 	sleep(ctx, pause/2+rand.N(pause/2)) //nolint:gosec // spreads load, guards nothing
 }
 
@@ -64,18 +64,18 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// secondThought is after how long a denial is asked about again: an API server may judge
+// denialRecheckDelay is after how long a denial is asked about again: an API server may judge
 // by the rights from before a grant that was made with the agent.
-const secondThought = 2 * time.Second
+const denialRecheckDelay = 2 * time.Second
 
-// copyNamespace returns where the copy of the works is kept: the agent's namespace,
+// findCopyNamespace returns where the copy of the works is kept: the agent's namespace,
 // if it may write Secrets there, and nothing otherwise. OCM's operator grants that
 // only where it also grants everything.
-func copyNamespace(ctx context.Context, client kubernetes.Interface, namespace string, log logr.Logger) string {
-	denied := deniedVerb(ctx, client, namespace, log)
+func findCopyNamespace(ctx context.Context, client kubernetes.Interface, namespace string, log logr.Logger) string {
+	denied := findDeniedVerb(ctx, client, namespace, log)
 	if denied != "" {
-		sleep(ctx, secondThought)
-		denied = deniedVerb(ctx, client, namespace, log)
+		sleep(ctx, denialRecheckDelay)
+		denied = findDeniedVerb(ctx, client, namespace, log)
 	}
 	if denied != "" {
 		log.Info("no copy of the works is kept: Secrets of the agent's namespace cannot be written", "namespace", namespace, "denied", denied)
@@ -88,11 +88,11 @@ func copyNamespace(ctx context.Context, client kubernetes.Interface, namespace s
 	return namespace
 }
 
-// deniedVerb is the first that the agent may not do to Secrets of a namespace, empty for
+// findDeniedVerb is the first that the agent may not do to Secrets of a namespace, empty for
 // none. An API server that does not answer is waited for: that is no denial.
-func deniedVerb(ctx context.Context, client kubernetes.Interface, namespace string, log logr.Logger) string {
+func findDeniedVerb(ctx context.Context, client kubernetes.Interface, namespace string, log logr.Logger) string {
 	for _, verb := range []string{"list", "create", "patch", "delete"} {
-		for pause := time.Second; ; pause = min(2*pause, longestPause) {
+		for pause := time.Second; ; pause = min(2*pause, maxBackoff) {
 			answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 					Verb: verb, Resource: "secrets", Namespace: namespace,
@@ -105,7 +105,7 @@ func deniedVerb(ctx context.Context, client kubernetes.Interface, namespace stri
 				return verb
 			}
 			log.Error(err, "rights on Secrets cannot be found out; trying again")
-			sleepAbout(ctx, pause)
+			sleepJittered(ctx, pause)
 		}
 	}
 	return ""

@@ -1,0 +1,145 @@
+// Copyright The Spokelet Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/rbacwatch"
+)
+
+// maxReaches is of how many authors it is remembered where they may have Works.
+const maxReaches = 256
+
+// reach is where an author may have Works, as far as it has been asked. Parents of the same
+// author share it until rights change. Of clusters beyond it an author learns nothing but
+// how many there are, selected or not: a number that followed the selector would tell which
+// labels they bear.
+type reach struct {
+	mu sync.Mutex
+	// everywhere is asked first: most authors of many clusters are allowed all of them.
+	asked, everywhere bool // guarded by mu
+	// clusters are the answers for each; guarded by mu.
+	clusters map[string]bool
+}
+
+// version is that of a parent's spec.
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+// reachOf is that of the author of a parent. Who edits a parent has it asked anew: of an
+// authorizer beside RBAC nobody notices that it answers otherwise.
+func (k *kind) reachOf(p parent, by requester.User) *reach {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	name, now := client.ObjectKeyFromObject(p.object), version{uid: p.object.GetUID(), generation: p.object.GetGeneration()}
+	seen, known := k.versions[name]
+	k.versions[name] = now
+	all := by.PermissionToCreate(resourceWorks, metav1.NamespaceAll)
+	if r := k.reaches[all]; r != nil && (!known || seen == now) {
+		return r
+	}
+	if len(k.reaches) >= maxReaches {
+		clear(k.reaches)
+	}
+	r := &reach{clusters: map[string]bool{}}
+	k.reaches[all] = r
+	return r
+}
+
+// dropReach has it asked again where an author may have Works.
+func (k *kind) dropReach(by requester.User) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.reaches, by.PermissionToCreate(resourceWorks, metav1.NamespaceAll))
+}
+
+// answers are about clusters.
+type answers struct {
+	allowed map[string]bool
+	// fresh are those that were asked just now.
+	fresh map[string]bool
+}
+
+// ask returns in which of the clusters an author may have Works. It asks about those that
+// it has not asked about before.
+func (r *reach) ask(ctx context.Context, by requester.User, access rbacwatch.AccessReviewer, clusters []string) (answers, error) {
+	r.mu.Lock() // also while it asks: others of the same author would ask the same
+	defer r.mu.Unlock()
+	out := answers{allowed: map[string]bool{}, fresh: map[string]bool{}}
+	first := !r.asked
+	if first {
+		everywhere, err := may(ctx, by, access, metav1.NamespaceAll)
+		if err != nil {
+			return answers{}, err
+		}
+		r.asked, r.everywhere = true, everywhere
+	}
+	if r.everywhere {
+		for _, cluster := range clusters {
+			out.allowed[cluster], out.fresh[cluster] = true, first
+		}
+		return out, nil
+	}
+	if err := r.complete(ctx, by, access, clusters, out.fresh); err != nil {
+		return answers{}, err
+	}
+	for _, cluster := range clusters {
+		out.allowed[cluster] = r.clusters[cluster]
+	}
+	return out, nil
+}
+
+// complete asks about the clusters of which there is no answer; r.mu is held.
+func (r *reach) complete(ctx context.Context, by requester.User, access rbacwatch.AccessReviewer, clusters []string, fresh map[string]bool) error {
+	var missing []string
+	for _, cluster := range clusters {
+		if _, known := r.clusters[cluster]; !known {
+			missing = append(missing, cluster)
+		}
+	}
+	allowed := make([]bool, len(missing))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i, cluster := range missing {
+		group.Go(func() (err error) {
+			allowed[i], err = may(ctx, by, access, cluster)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, cluster := range missing {
+		r.clusters[cluster], fresh[cluster] = allowed[i], true
+	}
+	return nil
+}
+
+func may(ctx context.Context, by requester.User, access rbacwatch.AccessReviewer, cluster string) (bool, error) {
+	err := by.PermissionToCreate(resourceWorks, cluster).Review(ctx, access)
+	if errors.Is(err, requester.ErrForbidden) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// unnamed says of how many clusters nothing else is said, and why.
+func unnamed(by requester.User, clusters int32) string {
+	if clusters == 0 {
+		return ""
+	}
+	return fmt.Sprintf("user %q cannot create works.mcm.ibm.com in the namespaces of %d clusters, which are not named, selected or not", by.User, clusters)
+}
