@@ -136,10 +136,10 @@ func (s *apiServer) stored() *workv1.ManifestWork {
 // rig is a hub whose queues are worked on by hand.
 type rig struct {
 	*hub
-	server   *apiServer
-	store    *reflectorStore
-	received []string // by the engine
-	wanted   map[string]wire.Work
+	server    *apiServer
+	reflector *reflectorStore
+	received  []string // by the engine
+	wanted    map[string]wire.Work
 }
 
 func newRig(t *testing.T, name string) *rig {
@@ -161,7 +161,7 @@ func newRig(t *testing.T, name string) *rig {
 	}
 	t.Cleanup(r.reports.ShutDown)
 	t.Cleanup(r.finalizers.ShutDown)
-	r.store = &reflectorStore{hub: r.hub, kind: r.kinds[0]}
+	r.reflector = &reflectorStore{hub: r.hub, kind: r.kinds[0]}
 	r.store.start(resource.Receiver{
 		Put: func(p resource.Resource) {
 			body, err := wire.DecodeWork(p.Body)
@@ -180,7 +180,7 @@ func newRig(t *testing.T, name string) *rig {
 // deliver has the watch tell what is stored.
 func (r *rig) deliver(t *testing.T) {
 	t.Helper()
-	if err := r.store.Update(r.server.stored()); err != nil {
+	if err := r.reflector.Update(r.server.stored()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -386,7 +386,7 @@ func TestReportBeforeWorkIsWrittenLater(t *testing.T) {
 	if err := r.Put(resource.Resource{Key: "manifestwork/c1/other", UID: "u", Body: []byte(`{"observedGeneration":1}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.store.Replace([]any{r.server.stored()}, "5"); err != nil {
+	if err := r.reflector.Replace([]any{r.server.stored()}, "5"); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.pending) != 0 {
@@ -425,7 +425,7 @@ func TestDeletionContinuesWhenFinalizerIsRemoved(t *testing.T) {
 	r.deliver(t)
 	// Another agent of this cluster was faster.
 	r.server.work = nil
-	if err := r.store.Delete(gone); err != nil {
+	if err := r.reflector.Delete(gone); err != nil {
 		t.Fatal(err)
 	}
 	if slices.Contains(r.received, "delete manifestwork/c1/w") {
@@ -443,7 +443,7 @@ func TestWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 	r.acceptWork(t)
 	gone := r.server.stored()
 	r.server.work = nil
-	if err := r.store.Delete(gone); err != nil {
+	if err := r.reflector.Delete(gone); err != nil {
 		t.Fatal(err)
 	}
 	if !r.wanted["manifestwork/c1/w"].Deleting || slices.Contains(r.received, "delete manifestwork/c1/w") {
@@ -472,7 +472,7 @@ func TestRemovedSuspendedWorkIsWithdrawn(t *testing.T) {
 			}
 			gone := r.server.stored()
 			r.server.work = nil
-			if err := r.store.Delete(gone); err != nil {
+			if err := r.reflector.Delete(gone); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Contains(r.received, "delete manifestwork/c1/w") || len(r.store.works)+len(r.store.sent) != 0 {
@@ -485,13 +485,13 @@ func TestRemovedSuspendedWorkIsWithdrawn(t *testing.T) {
 func TestRemovedWorkIsWithdrawn(t *testing.T) {
 	r := newRig(t, "w")
 	r.acceptWork(t)
-	if err := r.store.Replace([]any{r.server.stored()}, "5"); err != nil {
+	if err := r.reflector.Replace([]any{r.server.stored()}, "5"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.store.Replace(nil, "6"); err != nil {
+	if err := r.reflector.Replace(nil, "6"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.store.Replace(nil, "7"); err != nil {
+	if err := r.reflector.Replace(nil, "7"); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"put manifestwork/c1/w", "synced", "delete manifestwork/c1/w"}, r.received); diff != "" {
@@ -508,7 +508,7 @@ func TestLateResponseDoesNotRestoreRemovedWork(t *testing.T) {
 	gone := r.server.change(setDeleted)
 	r.deliver(t)
 	r.report(t, wire.WorkStatus{Finalized: true})
-	if err := r.store.Delete(gone); err != nil {
+	if err := r.reflector.Delete(gone); err != nil {
 		t.Fatal(err)
 	}
 	late, _ := r.kinds[0].wrap(r.server.change(func(*workv1.ManifestWork) {}))
@@ -525,7 +525,7 @@ func TestLateResponseDoesNotReplaceRecreatedWork(t *testing.T) {
 	r.deliver(t)
 	r.report(t, wire.WorkStatus{Finalized: true})
 	late, _ := r.kinds[0].wrap(r.server.change(func(w *workv1.ManifestWork) { w.Finalizers = nil }))
-	if err := r.store.Delete(gone); err != nil {
+	if err := r.reflector.Delete(gone); err != nil {
 		t.Fatal(err)
 	}
 	r.server.change(func(w *workv1.ManifestWork) { w.UID, w.DeletionTimestamp = "u2", nil })
@@ -564,9 +564,9 @@ func TestTooLongNameIsRefused(t *testing.T) {
 func TestInvalidObjectsAndReportsAreErrors(t *testing.T) {
 	r := newRig(t, "w")
 	for name, err := range map[string]error{
-		"an object of another kind":   r.store.Add(&metav1.Status{}),
-		"one that is deleted":         r.store.Delete(&metav1.Status{}),
-		"a list of them":              r.store.Replace([]any{&metav1.Status{}}, "1"),
+		"an object of another kind":   r.reflector.Add(&metav1.Status{}),
+		"one that is deleted":         r.reflector.Delete(&metav1.Status{}),
+		"a list of them":              r.reflector.Replace([]any{&metav1.Status{}}, "1"),
 		"a report without a key":      r.Put(resource.Resource{Key: "x"}),
 		"a report without a status":   r.Put(resource.Resource{Key: "manifestwork/c1/w", Body: []byte("{")}),
 		"a report of a bad condition": r.Put(resource.Resource{Key: "manifestwork/c1/w", Body: []byte(`{"conditions":[{"type":" "}]}`)}),

@@ -44,8 +44,8 @@ func Watch(client metadata.Interface, handler Handler, log logr.Logger) (stop fu
 		handler.WatchLost()
 		n := &notifier{handler: handler, log: log.WithValues("resource", name)}
 		follower := &watcher.Watcher{
-			Feed: n.feed(client.Resource(rbacv1.SchemeGroupVersion.WithResource(name))), Sink: n,
-			Refusal: func(error) bool { return true }, // every watch that ends early is lost
+			ListWatch: n.feed(client.Resource(rbacv1.SchemeGroupVersion.WithResource(name))), Handler: n,
+			IsDenied: func(error) bool { return true }, // every watch that ends early is lost
 		}
 		running.Go(func() { follower.Run(ctx) })
 	}
@@ -93,26 +93,26 @@ func (n *notifier) establish() {
 	n.handler.RightsChanged(AllNamespaces) // maybe, while nothing was watched
 }
 
-// Event reports a change of one object.
-func (n *notifier) Event(obj metav1.Object, _ bool) {
+// HandleEvent reports a change of one object.
+func (n *notifier) HandleEvent(obj metav1.Object, _ bool) {
 	if n.established {
 		n.handler.RightsChanged(obj.GetNamespace())
 	}
 }
 
-// Begin begins the initial events, which are no changes.
-func (*notifier) Begin() {}
+// StartSync begins the initial events, which are no changes.
+func (*notifier) StartSync() {}
 
-// End establishes a watch whose initial events are complete. One that follows a list in pages
+// FinishSync establishes a watch whose initial events are complete. One that follows a list in pages
 // is yet to begin.
-func (n *notifier) End(string) {
+func (n *notifier) FinishSync(string) {
 	if n.isStreaming {
 		n.establish()
 	}
 }
 
-// Refused reports a watch that ended early.
-func (n *notifier) Refused(err error) {
+// HandleDenied reports a watch that ended early.
+func (n *notifier) HandleDenied(err error) {
 	if n.established {
 		n.established = false
 		n.handler.WatchLost()

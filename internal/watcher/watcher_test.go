@@ -68,7 +68,7 @@ func (s *scriptedServer) watch(ctx context.Context, o metav1.ListOptions) (watch
 	return next()
 }
 
-func (s *scriptedServer) Event(obj metav1.Object, deleted bool) {
+func (s *scriptedServer) HandleEvent(obj metav1.Object, deleted bool) {
 	what := "is"
 	if deleted {
 		what = "gone"
@@ -76,9 +76,11 @@ func (s *scriptedServer) Event(obj metav1.Object, deleted bool) {
 	s.notef("%s %s", what, obj.GetName())
 	s.objs = append(s.objs, obj)
 }
-func (s *scriptedServer) Begin()             { s.notef("begin") }
-func (s *scriptedServer) End(version string) { s.notef("end %s", version) }
-func (s *scriptedServer) Refused(err error)  { s.notef("refused %s", apierrors.ReasonForError(err)) }
+func (s *scriptedServer) StartSync()                { s.notef("begin") }
+func (s *scriptedServer) FinishSync(version string) { s.notef("end %s", version) }
+func (s *scriptedServer) HandleDenied(err error) {
+	s.notef("refused %s", apierrors.ReasonForError(err))
+}
 
 func object(name, version string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
