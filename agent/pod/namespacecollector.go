@@ -281,7 +281,7 @@ type namespaceSink struct {
 	seen      map[string]struct{}
 }
 
-func (s *namespaceSink) Event(obj metav1.Object, deleted bool) {
+func (s *namespaceSink) HandleEvent(obj metav1.Object, deleted bool) {
 	c := s.collector
 	ns, ok := obj.(*corev1.Namespace)
 	if !ok {
@@ -302,9 +302,9 @@ func (s *namespaceSink) Event(obj metav1.Object, deleted bool) {
 	c.observe(newCreatedNamespace(ns))
 }
 
-func (s *namespaceSink) Begin() { s.seen = map[string]struct{}{} }
+func (s *namespaceSink) StartSync() { s.seen = map[string]struct{}{} }
 
-func (s *namespaceSink) End(string) {
+func (s *namespaceSink) FinishSync(string) {
 	c := s.collector
 	c.engine.mu.Lock()
 	defer c.engine.mu.Unlock()
@@ -317,7 +317,7 @@ func (s *namespaceSink) End(string) {
 	c.createdSource.Complete()
 }
 
-// Refused implements watcher.Sink.
-func (s *namespaceSink) Refused(err error) {
+// HandleDenied implements watcher.Handler.
+func (s *namespaceSink) HandleDenied(err error) {
 	s.collector.log.V(1).Info("cannot watch the namespaces that were made for pods", "err", err.Error())
 }

@@ -74,7 +74,7 @@ func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 		columns:   func() json.RawMessage { return nil },
 	}
 	if spec.Table {
-		return newTableFeed(f.Feed), nil
+		return newTableFeed(f.ListWatch), nil
 	}
 	return f, nil
 }
