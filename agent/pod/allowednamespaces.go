@@ -9,19 +9,19 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // keeps nothing: that a namespace takes pods is asked when one is made.
 type allowedSink struct{ engine *Engine }
 
-func (p allowedSink) Event(ns metav1.Object, deleted bool) {
+func (p allowedSink) HandleEvent(ns metav1.Object, deleted bool) {
 	if !deleted {
 		p.engine.retryNamespace(ns.GetName())
 	}
 }
 
-func (allowedSink) Begin() {}
+func (allowedSink) StartSync() {}
 
-func (allowedSink) End(string) {}
+func (allowedSink) FinishSync(string) {}
 
-// Refused only logs. What is allowed later is then found by the attempts
+// HandleDenied only logs. What is allowed later is then found by the attempts
 // at its pods.
-func (p allowedSink) Refused(err error) {
+func (p allowedSink) HandleDenied(err error) {
 	p.engine.log.V(1).Info("cannot watch the labels of namespaces", "err", err.Error())
 }
 

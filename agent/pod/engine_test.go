@@ -118,7 +118,7 @@ func TestGoneStatusHasTheLastStatus(t *testing.T) {
 	// As a kubelet does: it writes the status and deletes the pod at once.
 	last := inSpoke(t, "spoke-1", "hub-1", "7")
 	last.Status.Phase = corev1.PodSucceeded
-	(&podSink{engine: e}).Event(last, true)
+	(&podSink{engine: e}).HandleEvent(last, true)
 	if err := e.reconcile(t.Context(), namespacedName{Namespace: "shop", Name: "web"}); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestPodThatEndedByItselfIsNotLost(t *testing.T) {
 			last := end.DeepCopy()
 			last.ResourceVersion, last.DeletionTimestamp = "6", &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
 			e.observePod(last)
-			(&podSink{engine: e}).Event(last, true)
+			(&podSink{engine: e}).HandleEvent(last, true)
 			if got := e.next(); got != tc.want {
 				t.Errorf("reason: %s: got %s, want %s", tc.reason, got, tc.want)
 			}

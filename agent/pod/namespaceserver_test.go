@@ -179,7 +179,7 @@ func (s *namespaceServer) setAway(away bool) {
 }
 
 func (s *namespaceServer) tell(ns *corev1.Namespace, deleted bool) {
-	(&namespaceSink{collector: s.engine.collector}).Event(ns.DeepCopy(), deleted)
+	(&namespaceSink{collector: s.engine.collector}).HandleEvent(ns.DeepCopy(), deleted)
 }
 
 // happened returns what was done since it was asked last.
