@@ -39,8 +39,8 @@ func (s *share) startWatches(ctx context.Context) {
 	f := &clusterWatch{share: s, spec: s.spec, ctx: ctx}
 	s.engine.startGoroutine(func() {
 		only := fields.OneTermEqualSelector(metav1.ObjectNameField, definitionName(f.spec)).String()
-		feed := watcher.FeedOf(s.engine.cfg.Definitions.Resource(definitions()), func(o *metav1.ListOptions) { o.FieldSelector = only })
-		follower := &watcher.Follower{Feed: feed, Sink: &definitionSink{clusterWatch: f}, Log: s.engine.cfg.Logger}
+		feed := watcher.NewListWatch(s.engine.cfg.Definitions.Resource(definitions()), func(o *metav1.ListOptions) { o.FieldSelector = only })
+		follower := &watcher.Watcher{ListWatch: feed, Handler: &definitionSink{clusterWatch: f}, Log: s.engine.cfg.Logger}
 		follower.Run(ctx)
 		f.stopObjects()
 	})
@@ -103,10 +103,10 @@ func (f *clusterWatch) watchObjects() {
 	f.cancelObjects, f.objectsEnded = cancel, make(chan struct{})
 	objects := f.share.engine.cfg.Objects.Resource(resourceOf(f.spec)).Namespace(f.spec.SpokeNamespace)
 	sink := &objectSink{clusterWatch: f, ctx: ctx}
-	feed := watcher.FeedOf(objects, nil)
-	follower := &watcher.Follower{
-		Feed: watcher.Feed{List: feed.List, Watch: sink.detectResume(feed.Watch)}, Sink: sink, Log: f.share.engine.cfg.Logger,
-		Refusal: func(err error) bool {
+	feed := watcher.NewListWatch(objects, nil)
+	follower := &watcher.Watcher{
+		ListWatch: watcher.ListWatch{List: feed.List, Watch: sink.detectResume(feed.Watch)}, Handler: sink, Log: f.share.engine.cfg.Logger,
+		IsDenied: func(err error) bool {
 			return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 		},
 	}
@@ -127,18 +127,18 @@ type definitionSink struct {
 	found bool
 }
 
-// Begin begins a list.
-func (d *definitionSink) Begin() { d.found = false }
+// StartSync begins a list.
+func (d *definitionSink) StartSync() { d.found = false }
 
-// End ends a list.
-func (d *definitionSink) End(string) {
+// FinishSync ends a list.
+func (d *definitionSink) FinishSync(string) {
 	if !d.found {
 		d.setDefinition(nil, d.share.createMissingDefinition(d.ctx, d.spec))
 	}
 }
 
-// Event handles a change of the definition.
-func (d *definitionSink) Event(obj metav1.Object, deleted bool) {
+// HandleEvent handles a change of the definition.
+func (d *definitionSink) HandleEvent(obj metav1.Object, deleted bool) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return
@@ -151,8 +151,8 @@ func (d *definitionSink) Event(obj metav1.Object, deleted bool) {
 	d.setDefinition(parseDefinition(u, d.spec))
 }
 
-// Refused handles an error for which definitions cannot be read.
-func (d *definitionSink) Refused(err error) {
+// HandleDenied handles an error for which definitions cannot be read.
+func (d *definitionSink) HandleDenied(err error) {
 	d.setDefinition(nil, clusterProblem(syncv1alpha1.ReasonRightsMissing, "definitions cannot be read: %v", err))
 }
 
@@ -177,11 +177,11 @@ func (o *objectSink) detectResume(begin func(context.Context, metav1.ListOptions
 	}
 }
 
-// Begin begins a list.
-func (o *objectSink) Begin() { o.share.beginList(o.ctx) }
+// StartSync begins a list.
+func (o *objectSink) StartSync() { o.share.beginList(o.ctx) }
 
-// End ends a list.
-func (o *objectSink) End(version string) {
+// FinishSync ends a list.
+func (o *objectSink) FinishSync(version string) {
 	o.refused = false
 	if o.share.endList(o.ctx, version) {
 		return
@@ -191,15 +191,15 @@ func (o *objectSink) End(version string) {
 	o.share.engine.startShare(o.share)
 }
 
-// Event handles a change of an object.
-func (o *objectSink) Event(obj metav1.Object, deleted bool) {
+// HandleEvent handles a change of an object.
+func (o *objectSink) HandleEvent(obj metav1.Object, deleted bool) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		o.share.observeSpokeObject(o.ctx, u, deleted)
 	}
 }
 
-// Refused handles an error for which objects cannot be read.
-func (o *objectSink) Refused(err error) {
+// HandleDenied handles an error for which objects cannot be read.
+func (o *objectSink) HandleDenied(err error) {
 	o.refused = true
 	gr := resourceOf(o.spec).GroupResource().String()
 	switch {

@@ -41,13 +41,13 @@ type version struct {
 
 // clustersOf is that of the author of a parent. Who edits a parent has it asked anew: of an
 // authorizer beside RBAC nobody notices that it answers otherwise.
-func (k *reconciler) clustersOf(p parent, by requester.Author) *allowedClusters {
+func (k *reconciler) clustersOf(p parent, by requester.User) *allowedClusters {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	name, now := client.ObjectKeyFromObject(p.object), version{uid: p.object.GetUID(), generation: p.object.GetGeneration()}
 	seen, known := k.versions[name]
 	k.versions[name] = now
-	all := by.ToCreate(resourceWorks, metav1.NamespaceAll)
+	all := by.PermissionToCreate(resourceWorks, metav1.NamespaceAll)
 	if r := k.authorClusters[all]; r != nil && (!known || seen == now) {
 		return r
 	}
@@ -60,10 +60,10 @@ func (k *reconciler) clustersOf(p parent, by requester.Author) *allowedClusters 
 }
 
 // dropClusters has it asked again where an author may have Works.
-func (k *reconciler) dropClusters(by requester.Author) {
+func (k *reconciler) dropClusters(by requester.User) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.authorClusters, by.ToCreate(resourceWorks, metav1.NamespaceAll))
+	delete(k.authorClusters, by.PermissionToCreate(resourceWorks, metav1.NamespaceAll))
 }
 
 // accessAnswers are about clusters.
@@ -75,7 +75,7 @@ type accessAnswers struct {
 
 // check returns in which of the clusters an author may have Works. It asks about those that
 // it has not asked about before.
-func (r *allowedClusters) check(ctx context.Context, by requester.Author, access rbacwatch.AccessReviewer, clusters []string) (accessAnswers, error) {
+func (r *allowedClusters) check(ctx context.Context, by requester.User, access rbacwatch.AccessReviewer, clusters []string) (accessAnswers, error) {
 	r.mu.Lock() // also while it asks: others of the same author would ask the same
 	defer r.mu.Unlock()
 	out := accessAnswers{allowed: map[string]bool{}, fresh: map[string]bool{}}
@@ -103,7 +103,7 @@ func (r *allowedClusters) check(ctx context.Context, by requester.Author, access
 }
 
 // checkMissing asks about the clusters of which there is no answer; r.mu is held.
-func (r *allowedClusters) checkMissing(ctx context.Context, by requester.Author, access rbacwatch.AccessReviewer, clusters []string, fresh map[string]bool) error {
+func (r *allowedClusters) checkMissing(ctx context.Context, by requester.User, access rbacwatch.AccessReviewer, clusters []string, fresh map[string]bool) error {
 	var missing []string
 	for _, cluster := range clusters {
 		if _, known := r.byCluster[cluster]; !known {
@@ -128,8 +128,8 @@ func (r *allowedClusters) checkMissing(ctx context.Context, by requester.Author,
 	return nil
 }
 
-func canCreateWork(ctx context.Context, by requester.Author, access rbacwatch.AccessReviewer, cluster string) (bool, error) {
-	err := by.ToCreate(resourceWorks, cluster).Ask(ctx, access)
+func canCreateWork(ctx context.Context, by requester.User, access rbacwatch.AccessReviewer, cluster string) (bool, error) {
+	err := by.PermissionToCreate(resourceWorks, cluster).Review(ctx, access)
 	if errors.Is(err, requester.ErrForbidden) {
 		return false, nil
 	}
@@ -137,7 +137,7 @@ func canCreateWork(ctx context.Context, by requester.Author, access rbacwatch.Ac
 }
 
 // forbiddenMessage says of how many clusters nothing else is said, and why.
-func forbiddenMessage(by requester.Author, clusters int32) string {
+func forbiddenMessage(by requester.User, clusters int32) string {
 	if clusters == 0 {
 		return ""
 	}

@@ -29,7 +29,7 @@ type watchKey struct {
 	definition types.UID
 }
 
-// objectWatch watches the objects of a resource. It is a watcher.Sink; its fields are guarded
+// objectWatch watches the objects of a resource. It is a watcher.Handler; its fields are guarded
 // by Controller.mu.
 type objectWatch struct {
 	controller *Controller
@@ -93,7 +93,7 @@ func (c *Controller) startWatch(key watchKey) *objectWatch {
 	f := &objectWatch{
 		controller: c, key: key, client: c.cfg.Dynamic.Resource(key.resource), scopes: map[string]*scope{}, stop: cancel,
 	}
-	source := watcher.FeedOf(f.client, nil)
+	source := watcher.NewListWatch(f.client, nil)
 	start := source.Watch
 	source.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		if o.ResourceVersion != "" && f.isRefused() {
@@ -102,8 +102,8 @@ func (c *Controller) startWatch(key watchKey) *objectWatch {
 		}
 		return start(ctx, o)
 	}
-	follower := &watcher.Follower{
-		Feed: source, Sink: f, Refusal: func(err error) bool { return problemOf(err) != nil },
+	follower := &watcher.Watcher{
+		ListWatch: source, Handler: f, IsDenied: func(err error) bool { return problemOf(err) != nil },
 		Log: c.cfg.Logger.WithValues("resource", key.resource.GroupResource().String()),
 	}
 	c.running.Go(func() { follower.Run(ctx) })
@@ -129,8 +129,8 @@ func problemOf(err error) *wire.ShareProblem {
 	return nil
 }
 
-// Begin begins a list.
-func (f *objectWatch) Begin() {
+// StartSync begins a list.
+func (f *objectWatch) StartSync() {
 	f.controller.mu.Lock()
 	defer f.controller.mu.Unlock()
 	f.isListing = true
@@ -139,8 +139,8 @@ func (f *objectWatch) Begin() {
 	}
 }
 
-// End ends a list.
-func (f *objectWatch) End(version string) {
+// FinishSync ends a list.
+func (f *objectWatch) FinishSync(version string) {
 	c := f.controller
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +164,8 @@ func (f *objectWatch) End(version string) {
 	c.checkComplete()
 }
 
-// Event handles a change of an object.
-func (f *objectWatch) Event(m metav1.Object, deleted bool) {
+// HandleEvent handles a change of an object.
+func (f *objectWatch) HandleEvent(m metav1.Object, deleted bool) {
 	obj, ok := m.(*unstructured.Unstructured)
 	if !ok || !f.observeVersion(obj) {
 		return
@@ -231,8 +231,8 @@ func (f *objectWatch) handleDeletion(obj *unstructured.Unstructured) {
 	c.syncChangedObject(in, obj.GetName())
 }
 
-// Refused handles an error for which the objects cannot be watched.
-func (f *objectWatch) Refused(err error) {
+// HandleDenied handles an error for which the objects cannot be watched.
+func (f *objectWatch) HandleDenied(err error) {
 	c := f.controller
 	c.mu.Lock()
 	defer c.mu.Unlock()
