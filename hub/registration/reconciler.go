@@ -54,7 +54,7 @@ func (r *Reconciler) enqueue(cluster string) {
 // enqueuePaced asks for a reconcile at the wish of a cluster: at once, unless
 // there were many. The reconcile reads what came last.
 func (r *Reconciler) enqueuePaced(cluster string) {
-	wait := r.pacer.Wait(cluster)
+	wait := r.pacer.Delay(cluster)
 	if wait == 0 {
 		r.pacer.Spend(cluster, 0)
 		r.enqueue(cluster)
