@@ -34,7 +34,7 @@ func (t *reconciliation) execute(ctx context.Context, s step) (time.Duration, er
 		if r := t.object.refusal; r != nil && r.matches(t.object) && time.Until(r.until) > 0 {
 			return time.Until(r.until), nil
 		}
-		if wait := t.engine.limiter.Wait(t.key); wait > 0 {
+		if wait := t.engine.limiter.Delay(t.key); wait > 0 {
 			t.setFailure(fmt.Sprintf("object %q changes too often: writes are limited to a few a second", t.key.Name))
 			return wait, nil
 		}

@@ -113,7 +113,7 @@ func (c *Controller) statusWait(name string) time.Duration {
 	c.mu.Lock()
 	last, ok := c.statusWritten[name]
 	c.mu.Unlock()
-	wait := c.statusLimiter.Wait(name)
+	wait := c.statusLimiter.Delay(name)
 	if ok {
 		wait = max(wait, statusInterval-time.Since(last))
 	}

@@ -222,7 +222,7 @@ func (c *Controller) executeWrite(ctx context.Context, key writeKey) error {
 	if w == nil {
 		return nil
 	}
-	if wait := max(c.writeLimiter.Wait(key), c.cfg.Writes.Wait(key.cluster)); wait > 0 {
+	if wait := max(c.writeLimiter.Delay(key), c.cfg.Writes.Wait(key.cluster)); wait > 0 {
 		c.writeQueue.AddAfter(key, wait)
 		return nil
 	}
