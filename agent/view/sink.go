@@ -78,7 +78,7 @@ func (s *viewSink) HandleEvent(obj metav1.Object, deleted bool) {
 		err = s.view.applyEvent(s.shown, i)
 	}
 	if err != nil {
-		s.Refused(err)
+		s.HandleDenied(err)
 	}
 }
 
