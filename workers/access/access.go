@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	// ErrInvalidToken: the token is none of the hub for this audience.
+	// ErrInvalidToken: the token is not one of the hub for this audience.
 	ErrInvalidToken = errors.New("the token is not valid")
 	// ErrForbidden: the user may not do it.
 	ErrForbidden = errors.New("forbidden")
@@ -38,13 +38,13 @@ const (
 	reviewTimeout = 10 * time.Second
 )
 
-// Reviewer asks the hub.
+// Reviewer reviews tokens and permissions by the hub.
 type Reviewer struct {
 	tokens authenticationclient.TokenReviewInterface
 	access authorizationclient.SubjectAccessReviewInterface
 }
 
-// NewReviewer returns a Reviewer that asks as those clients do.
+// NewReviewer returns a Reviewer that uses the clients.
 func NewReviewer(tokens authenticationclient.TokenReviewsGetter, access authorizationclient.SubjectAccessReviewsGetter) *Reviewer {
 	return &Reviewer{tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews()}
 }
@@ -62,15 +62,15 @@ func (r *Reviewer) Authenticate(ctx context.Context, token string) (authenticati
 	if err != nil {
 		return authenticationv1.UserInfo{}, fmt.Errorf("%w: review of a token: %w", ErrUnavailable, err)
 	}
-	// An API server that knows no audiences says nothing of them.
+	// An API server without support for audiences returns none.
 	if status := review.Status; !status.Authenticated || status.User.Username == "" || !slices.Contains(status.Audiences, Audience) {
 		return authenticationv1.UserInfo{}, ErrInvalidToken
 	}
 	return review.Status.User, nil
 }
 
-// Authorize returns nil if a user may do something with WorkerDeployments of a namespace, or
-// of all of them if it is empty. The error is ErrForbidden or ErrUnavailable.
+// Authorize returns nil if a user has a permission on WorkerDeployments of a namespace, or of all
+// namespaces if it is empty. The error is ErrForbidden or ErrUnavailable.
 func (r *Reviewer) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()

@@ -27,14 +27,14 @@ import (
 // maxParallelReviews reviews of rights for one request.
 const maxParallelReviews = 8
 
-// Accounts follows the namespaces that have accounts.
+// Accounts watches the namespaces that have accounts.
 type Accounts struct {
 	factory informers.SharedInformerFactory
 	synced  cache.InformerSynced
 	lister  corelisters.NamespaceLister
 }
 
-// NewAccounts returns what [Accounts.Run] will follow.
+// NewAccounts returns Accounts, which [Accounts.Run] keeps current.
 func NewAccounts(kube kubernetes.Interface) *Accounts {
 	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.LabelSelector = api.LabelAccount
@@ -43,7 +43,7 @@ func NewAccounts(kube kubernetes.Interface) *Accounts {
 	return &Accounts{factory: factory, synced: namespaces.Informer().HasSynced, lister: namespaces.Lister()}
 }
 
-// Run follows namespaces until the context ends.
+// Run watches namespaces until the context ends.
 func (a *Accounts) Run(ctx context.Context) {
 	a.factory.StartWithContext(ctx)
 	<-ctx.Done()
@@ -72,7 +72,7 @@ func (a *Accounts) Namespace(account string) (string, bool) {
 	return claims.Namespace(account)
 }
 
-// Authorizer says what a user may do.
+// Authorizer authorizes users.
 type Authorizer interface {
 	Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error
 }

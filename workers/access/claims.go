@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// HasAudience reports whether a token says that it is for this API: whether it is a JWT whose
-// claim aud names the [Audience] (RFC 7519). Nothing of it is verified. Of a token that says no
-// the hub would say no, and need not be asked.
+// HasAudience reports whether a token is a JWT whose claim aud names the [Audience] (RFC 7519).
+// Nothing is verified. The hub would refuse any other token, so it need not be asked.
 func HasAudience(token string) bool {
 	if len(token) > maxTokenBytes {
 		return false
@@ -34,7 +33,6 @@ func HasAudience(token string) bool {
 // audiences are one text, or a list.
 type audiences []string
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (a *audiences) UnmarshalJSON(raw []byte) error {
 	if len(raw) > 0 && raw[0] == '[' {
 		return json.Unmarshal(raw, (*[]string)(a))

@@ -1,8 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access says who a bearer token is of, what he may do, and which account is in which
-// namespace. It asks the hub each time (TokenReview and SubjectAccessReview of Kubernetes) and
-// keeps no answer, so that a token or a right that is withdrawn is gone at once. Any doubt is
-// a refusal.
+// Package access authenticates bearer tokens, authorizes their users, and maps accounts to
+// namespaces. It asks the hub each time (TokenReview and SubjectAccessReview) and caches no answer,
+// so that a withdrawn token or permission ends at once. An error is a refusal.
 package access

@@ -35,8 +35,8 @@ import (
 const (
 	// shutdownTimeout is how long requests may take to end when the process is to.
 	shutdownTimeout = 20 * time.Second
-	// tailLifetime is how long rights count that were withdrawn: wrangler makes another tail when
-	// one has ended, and they are looked at again.
+	// tailLifetime limits how long a withdrawn permission still counts: wrangler creates another tail
+	// when one has ended, which is authorized again.
 	tailLifetime = time.Hour
 )
 
@@ -127,7 +127,7 @@ func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, acco
 	})
 }
 
-// limitProbeConnections bounds the connections of the server of the probes, which anybody may call.
+// limitProbeConnections limits the connections of the probe server, which anybody may call.
 func limitProbeConnections(l net.Listener) net.Listener {
 	return connlimit.New(l, connlimit.Limits{Strangers: 64, StrangerTime: shutdownTimeout})
 }
@@ -145,8 +145,8 @@ func newProbeServer(synced func() bool) *http.Server {
 	return &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout, ReadTimeout: shutdownTimeout, WriteTimeout: shutdownTimeout, MaxHeaderBytes: 8 << 10}
 }
 
-// serve serves until the context ends, and then as long as requests take to end. limit bounds
-// the connections; end ends requests that would not by themselves.
+// serve serves until the context ends, and then waits for running requests. limit limits the
+// connections; end ends requests that would not end by themselves.
 func serve(ctx context.Context, server *http.Server, address string, limit func(net.Listener) net.Listener, end func()) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

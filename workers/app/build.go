@@ -59,8 +59,8 @@ func buildCommand(f *flags) *cobra.Command {
 	return cmd
 }
 
-// writeResult writes the result of a step. One that says why there is no image is an error, too, so
-// that the next step does not run.
+// writeResult writes the result of a step. A result without an image is an error, too, so that the
+// next step does not run.
 func (b *buildFlags) writeResult(result build.Result, err error) error {
 	if err != nil {
 		result = build.FailedResult(err)

@@ -90,7 +90,7 @@ func runController(ctx context.Context, f controllerFlags, cfg config.Config) er
 	return mgr.Start(ctx)
 }
 
-// installCRDs makes the kinds be served.
+// installCRDs installs the definitions of the kinds.
 func installCRDs(ctx context.Context, kube *rest.Config) error {
 	client, err := dynamic.NewForConfig(kube)
 	if err != nil {
@@ -103,7 +103,7 @@ func installCRDs(ctx context.Context, kube *rest.Config) error {
 	return rootcrds.InstallObjects(ctx, client, objects)
 }
 
-// addProbes has the operator be ready when it knows what there is.
+// addProbes adds the probes: the operator is ready when its caches have synced.
 func addProbes(mgr manager.Manager) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("probe: %w", err)

@@ -21,10 +21,10 @@ const (
 	defaultWorkerd = "/usr/bin/workerd"
 )
 
-// ErrCannotCheck: workerd did not get what it needs to tell anything about a script.
+// ErrCannotCheck is returned when the environment keeps workerd from checking any script.
 var ErrCannotCheck = errors.New("workerd cannot check scripts here now")
 
-// CheckConfig is what the second step is made of.
+// CheckConfig configures the second step.
 type CheckConfig struct {
 	// Input is the file with the JSON of the bundle.Input.
 	Input string
@@ -69,8 +69,8 @@ func (c *CheckConfig) setDefaults() {
 // it does not know, or because it takes too long or needs too much memory. Whether a script
 // handles an event is not looked at.
 //
-// A rejection is for good, so it needs evidence: a script of no content has to load at the
-// same time.
+// A rejection is permanent, so an empty script has to load first: that proves that the
+// environment is not the cause.
 func Check(ctx context.Context, config CheckConfig) ([]builder.Rejection, error) {
 	config.setDefaults()
 	in, err := readInput(config.Input)
@@ -100,7 +100,7 @@ func Check(ctx context.Context, config CheckConfig) ([]builder.Rejection, error)
 	return rejected, nil
 }
 
-// blankConfig is a script of no content.
+// blankConfig serves an empty script.
 const blankConfig = `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [(name = "blank", worker = (
@@ -111,7 +111,7 @@ const config :Workerd.Config = (
 );
 `
 
-// probeBlank tells whether workerd loads a script that it cannot reject.
+// probeBlank returns an error if workerd does not load an empty script.
 func (c *CheckConfig) probeBlank(ctx context.Context) error {
 	dir, err := os.MkdirTemp(c.Temp, "blank-")
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *CheckConfig) probeBlank(ctx context.Context) error {
 	}
 	message, err := c.probe(ctx, file)
 	if err == nil && message != "" {
-		return fmt.Errorf("%w: of a script of no content it says: %s", ErrCannotCheck, message)
+		return fmt.Errorf("%w: of an empty script it says: %s", ErrCannotCheck, message)
 	}
 	return err
 }

@@ -306,7 +306,7 @@ func TestCheckRejectsNothingOnEnvironmentFailure(t *testing.T) {
 					os.Chmod(c.Workerd, 0o700)
 				}
 			},
-			want: "check script hello: workerd cannot check scripts here now: of a script of no content it says: the library is missing",
+			want: "check script hello: workerd cannot check scripts here now: of an empty script it says: the library is missing",
 		},
 		"workerd is killed": {
 			reason: "the machine has no memory left: the script has a limit of its own",

@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// confinement is what a process gives up everything but.
+// confinement lists what a process may still use.
 type confinement struct {
 	// Command that the process becomes.
 	Command []string `json:"command"`
@@ -22,15 +22,14 @@ type confinement struct {
 	Memory uint64 `json:"memory"`
 }
 
-// Confine gives up what the code of a tenant is not to have, and becomes workerd: it returns
-// only if it cannot. The argument is what Check gives it.
+// Confine restricts this process and executes workerd in it: it returns only an error. The
+// argument is the one that Check passes.
 //
-// What remains: Unix sockets, of all; the files of the system's libraries and of the scripts,
-// to be read; a folder of its own; its own threads. The filter of system calls is what the
-// step relies on: where it cannot be installed nothing is run. Landlock is used as far as the
-// kernel has it.
+// The process keeps Unix sockets, read access to the libraries of the system and to the scripts,
+// one folder of its own, and its own threads. The seccomp filter is required: without it nothing
+// runs. Landlock is used as far as the kernel supports it.
 //
-// What goes wrong is told on the control descriptor: another output is the script's, too.
+// Errors are written to the control descriptor, because scripts write to the other outputs.
 func Confine(args []string) error {
 	err := confine(args)
 	writeEvent(event{Event: eventFailed, Error: err.Error()})
@@ -51,7 +50,7 @@ func confine(args []string) error {
 	return c.applyAndExec()
 }
 
-// writeEvent writes an event. There is nobody to tell that it cannot.
+// writeEvent writes an event to the control descriptor. Errors have no other reader.
 func writeEvent(e event) {
 	line, err := json.Marshal(e)
 	if err != nil {

@@ -28,7 +28,7 @@ var readablePaths = []string{
 	"/dev/null", "/dev/urandom", "/dev/random",
 }
 
-// applyAndExec gives everything up and executes the command.
+// applyAndExec applies the restrictions and executes the command.
 func (c confinement) applyAndExec() error {
 	if err := c.setLimits(); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (c confinement) applyAndExec() error {
 	if err := c.restrictAccess(); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	// A filter is of one thread, and that one executes.
+	// The seccomp filter applies to this thread, which then executes the command.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := installFilter(newFilter(os.Getpid())); err != nil {
@@ -49,8 +49,8 @@ func (c confinement) applyAndExec() error {
 	return nil
 }
 
-// setLimits bounds what the process uses. V8 reserves far more addresses than it writes to, so
-// only memory that can be written to is counted.
+// setLimits sets the resource limits. V8 reserves far more address space than it writes to, so
+// only writable memory is limited.
 func (c confinement) setLimits() error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_FSIZE: maxFileSize, unix.RLIMIT_DATA: c.Memory,
@@ -62,8 +62,8 @@ func (c confinement) setLimits() error {
 	return nil
 }
 
-// restrictAccess leaves of the files those that workerd needs, and no TCP and no other processes.
-// A kernel does of that what it knows.
+// restrictAccess restricts files to those that workerd needs, and denies TCP and other processes,
+// as far as the kernel supports it.
 func (c confinement) restrictAccess() error {
 	var folders, files []string
 	for _, path := range append(append([]string{c.Command[0]}, c.Read...), readablePaths...) {
@@ -88,7 +88,7 @@ func (c confinement) restrictAccess() error {
 	return landlock.V6.BestEffort().RestrictScoped()
 }
 
-// killWithParent makes a process that is killed with all that it starts, and with this one.
+// killWithParent has a command killed with its process group, and when this process ends.
 func killWithParent(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }

@@ -10,7 +10,7 @@ import (
 	"os/exec"
 )
 
-// become refuses: there is no filter of system calls.
+// applyAndExec fails: there is no seccomp filter.
 func (confinement) become() error {
 	return errors.New("code of tenants is not run on this system")
 }

@@ -4,13 +4,15 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spokelet/spokelet/workers/bundle"
 	"github.com/spokelet/spokelet/workers/script"
@@ -32,7 +34,7 @@ type Store interface {
 	Fetch(ctx context.Context, account string, m script.Module, to io.Writer) error
 }
 
-// FetchConfig is what the first step is made of.
+// FetchConfig configures the first step.
 type FetchConfig struct {
 	// Input is the file with the JSON of the bundle.Input.
 	Input string
@@ -44,7 +46,8 @@ type FetchConfig struct {
 	MaxBytes int64
 }
 
-// Fetch reads the modules of all scripts and writes what the other steps need.
+// Fetch reads the modules of all scripts and writes them, and the configurations, to the work
+// folder.
 func Fetch(ctx context.Context, config FetchConfig) error {
 	if config.MaxBytes == 0 {
 		config.MaxBytes = defaultScriptBytes
@@ -78,7 +81,7 @@ func Fetch(ctx context.Context, config FetchConfig) error {
 	return writeConfigs(in, work)
 }
 
-// writeConfigs writes the configuration of the whole, for people, and the probes.
+// writeConfigs writes the configuration of the image, for debugging, and those of the probes.
 func writeConfigs(in bundle.Input, work *os.Root) error {
 	if err := work.WriteFile("config.capnp", in.Config(), fileMode); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
@@ -91,7 +94,7 @@ func writeConfigs(in bundle.Input, work *os.Root) error {
 	return nil
 }
 
-// moduleFile is a module and where it lies.
+// moduleFile is a module and its path in the work folder.
 type moduleFile struct {
 	worker string
 	module script.Module
@@ -102,44 +105,39 @@ func (p moduleFile) fetch(ctx context.Context, account string, from Store, work 
 	if err := work.MkdirAll(path.Dir(p.path), folderMode); err != nil {
 		return fmt.Errorf("script %s: %w", p.worker, err)
 	}
-	// A step that is run again begins anew.
+	// A step that runs again overwrites the file.
 	file, err := work.OpenFile(p.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
 	if err != nil {
 		return fmt.Errorf("script %s: %w", p.worker, err)
 	}
 	err = from.Fetch(ctx, account, p.module, file)
-	// A full disk may be known at the end alone.
+	// A full disk may be reported by Close only.
 	if err = errors.Join(err, file.Close()); err != nil {
 		return &ScriptError{Script: p.worker, Err: err}
 	}
 	return nil
 }
 
-// forEach calls a function for 0 to n-1, some at a time, until one fails. Of errors it returns
-// that of the smallest number, so that the same cause has the same text.
+// forEach calls a function for 0 to n-1, some at a time, until one fails. It returns the error
+// with the smallest number, so that the same cause has the same text.
 func forEach(ctx context.Context, n, limit int, do func(context.Context, int) error) error {
-	within, cancel := context.WithCancel(ctx)
-	defer cancel()
 	errs := make([]error, n)
-	slots := make(chan struct{}, limit)
-	var all sync.WaitGroup
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(limit)
 	for i := range n {
-		slots <- struct{}{}
 		if within.Err() != nil {
 			break
 		}
-		all.Go(func() {
-			defer func() { <-slots }()
-			if errs[i] = do(within, i); errs[i] != nil {
-				cancel()
-			}
+		group.Go(func() error {
+			errs[i] = do(within, i)
+			return errs[i]
 		})
 	}
-	all.Wait()
+	failed := group.Wait()
 	for _, err := range errs {
 		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.Canceled)) {
 			return err
 		}
 	}
-	return ctx.Err()
+	return cmp.Or(failed, ctx.Err())
 }

@@ -21,7 +21,7 @@ const (
 	createdBy = "spokelet-workers"
 )
 
-// epoch is when everything was made: the same content is the same image.
+// epoch is the time of all files: the same content is the same image.
 var epoch = time.Unix(0, 0).UTC()
 
 // taggableImage is an image or an index.
@@ -30,7 +30,7 @@ type taggableImage interface {
 	Digest() (v1.Hash, error)
 }
 
-// buildImage adds content to each image of a base.
+// buildImage adds the layer to each image of a base.
 func buildImage(base registry.Base, c *layerContent) (taggableImage, error) {
 	var adds []mutate.IndexAddendum
 	for _, image := range base.Images {
@@ -53,8 +53,8 @@ func buildImage(base registry.Base, c *layerContent) (taggableImage, error) {
 	return mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), adds...), nil
 }
 
-// addLayer adds content to one image, as a layer, and has workerd serve it. The layers of the
-// image are not read.
+// addLayer adds the layer to one image and sets workerd as its entrypoint. The other layers are
+// not read.
 func addLayer(base v1.Image, c *layerContent) (v1.Image, error) {
 	media, err := base.MediaType()
 	if err != nil {

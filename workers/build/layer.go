@@ -31,8 +31,8 @@ const (
 	tarFileMode   = 0o444
 )
 
-// layerContent is what is added to an image: the configuration, which is made of the input, and
-// the modules, which are read whenever the layer is.
+// layerContent is the layer that is added to an image: the configuration, generated from the
+// input, and the modules, which are read whenever the layer is.
 type layerContent struct {
 	input bundle.Input
 	work  string
@@ -41,8 +41,8 @@ type layerContent struct {
 	failed error // guarded by mu
 }
 
-// layer is the content as it is in an image. It is made anew each time that it is read, so
-// that it needs neither memory nor disk: once for its digest, once to be sent.
+// layer returns the content as a layer. It is generated each time it is read, once for its digest
+// and once for the upload, so that it needs neither memory nor disk.
 func (c *layerContent) layer(kind types.MediaType) (v1.Layer, error) {
 	layer, err := tarball.LayerFromOpener(c.open, tarball.WithMediaType(kind), tarball.WithCompressionLevel(gzip.BestSpeed))
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *layerContent) open() (io.ReadCloser, error) {
 	return reader, nil
 }
 
-// recordError keeps an error that is no reader's.
+// recordError keeps an error that the reader did not cause.
 func (c *layerContent) recordError(err error) error {
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		c.mu.Lock()
@@ -69,16 +69,15 @@ func (c *layerContent) recordError(err error) error {
 	return err
 }
 
-// firstError is why the layer could not be read, which a registry's client takes for an error of
-// the network.
+// firstError returns why the layer could not be read, which a registry's client reports as an
+// error of the network.
 func (c *layerContent) firstError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failed
 }
 
-// write writes the tar file, in the order of the input, with nothing in it that another run
-// would write otherwise.
+// write writes the tar file, in the order of the input, byte for byte the same in each run.
 func (c *layerContent) write(to io.Writer) error {
 	work, err := os.OpenRoot(c.work)
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *layerContent) write(to io.Writer) error {
 	return archive.Close()
 }
 
-// writeEntry writes a file, or a folder if it has no content.
+// writeEntry writes a file, or a folder if from is nil.
 func writeEntry(archive *tar.Writer, name string, size int64, from io.Reader) error {
 	header := &tar.Header{
 		Typeflag: tar.TypeReg, Name: name, Size: size, Mode: tarFileMode, ModTime: epoch, Format: tar.FormatUSTAR,

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/spokelet/spokelet/workers/truncate"
 )
 
 const (
@@ -19,17 +21,15 @@ const (
 	maxMessage = 1 << 10
 )
 
-// noHandlers is what workerd says of a script in the format of service workers that listens to
-// no event.
+// noHandlers is the message of workerd about a service worker script without event listeners.
 const noHandlers = "No event handlers were registered. This script does nothing."
 
-// outputTail keeps the end of what a process writes.
+// outputTail keeps the end of the output of a process.
 type outputTail struct {
 	mu     sync.Mutex
 	buffer []byte // guarded by mu
 }
 
-// Write implements io.Writer.
 func (t *outputTail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,19 +40,18 @@ func (t *outputTail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escapeSequence is a sequence that a terminal obeys.
+// escapeSequence matches terminal escape sequences.
 var escapeSequence = regexp.MustCompile("\x1b(\\[[0-?]*[\\x20-\\x2f]*[\\x40-\\x7e]|[^\\[])?")
 
-// volatileLine is a line with addresses and numbers of processes, which are others each time.
+// volatileLine matches lines with addresses and process ids, which differ each time.
 var volatileLine = regexp.MustCompile(`^(stack: |\*\*\* Received signal|<--- |\[\d+:0x|\d+ external/|Unable to find and open the program executable)`)
 
-// outOfMemory is what V8 says of a heap that is full, with where it noticed it, which is another
-// place each time.
+// outOfMemory matches the error of V8 for a full heap, whose location differs each time.
 var outOfMemory = regexp.MustCompile(`(V8 fatal error; )location = .*(out of memory).*`)
 
-// message returns what the process says about the script, for a condition: as text, without
-// the folders, and the same for the same cause. What the script itself has written before is
-// left out if workerd says something of its service.
+// message returns the output about the script for a condition: printable, without the folders,
+// and the same for the same cause. If workerd reports an error of its service, output of the script
+// before it is left out.
 func (t *outputTail) message(folders ...string) string {
 	t.mu.Lock()
 	text := string(bytes.ToValidUTF8(t.buffer, nil))
@@ -68,7 +67,7 @@ func (t *outputTail) message(folders ...string) string {
 			lines = append(lines, line)
 		}
 	}
-	return truncate(strings.Join(serviceLines(lines), "\n"), maxMessage)
+	return truncate.Text(strings.Join(serviceLines(lines), "\n"), maxMessage)
 }
 
 // serviceLines returns the lines from the last one that is about the service, without the name of

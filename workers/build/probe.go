@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// controlFD is the descriptor that the confined process, and then workerd, tells on how far
-	// it is.
+	// controlFD is the descriptor on which the confined process, and then workerd, reports progress.
 	controlFD = 3
 	// maxControlBytes bounds what is read of it.
 	maxControlBytes = 64 << 10
@@ -39,8 +38,8 @@ const (
 	eventListen   = "listen"   // the script is loaded
 )
 
-// probe has workerd load one script, and returns what it says if it rejects it. The process
-// is gone then.
+// probe has workerd load one script, and returns the message if workerd rejects it. The process
+// has ended by then.
 func (c *CheckConfig) probe(ctx context.Context, file string) (string, error) {
 	dir, err := os.MkdirTemp(c.Temp, "probe-")
 	if err != nil {
@@ -79,10 +78,10 @@ func (c *CheckConfig) probe(ctx context.Context, file string) (string, error) {
 	return c.explainFailure(state, late, p.output.message(c.Work, filepath.Dir(file), dir))
 }
 
-// explainFailure says why a script did not load. The process was confined.
+// explainFailure returns why a script did not load in a confined process.
 func (c *CheckConfig) explainFailure(state *os.ProcessState, late bool, said string) (string, error) {
 	if late {
-		// A script that waits is rejected at once, so one that is late was busy.
+		// workerd rejects a script that waits at once, so a late one has used the processor.
 		if busy := state.UserTime() + state.SystemTime(); busy < c.Timeout/4 {
 			return "", fmt.Errorf("%w: it had the processor for %s of %s", ErrCannotCheck, busy.Round(time.Millisecond), c.Timeout)
 		}
@@ -102,15 +101,14 @@ func (c *CheckConfig) explainFailure(state *os.ProcessState, late bool, said str
 	}
 }
 
-// process is workerd, or what becomes it.
+// process is workerd, or the helper that executes it.
 type process struct {
 	command *exec.Cmd
 	output  *outputTail
 	events  *os.File
 }
 
-// start begins a process with nothing of this one's but three descriptors: nothing of its
-// environment, and no terminal.
+// start starts a process that inherits three descriptors, and neither environment nor terminal.
 func (c *CheckConfig) start(ctx context.Context, file, dir string) (*process, error) {
 	if len(c.Confine) == 0 {
 		return nil, errors.New("confine workerd: no command does it")

@@ -28,7 +28,7 @@ type Registry interface {
 	Reference(account, digest string) string
 }
 
-// PushConfig is what the third step is made of.
+// PushConfig configures the third step.
 type PushConfig struct {
 	// Input is the file with the JSON of the bundle.Input.
 	Input string
@@ -38,7 +38,7 @@ type PushConfig struct {
 	Registry Registry
 }
 
-// Push adds what was fetched to the runtime image, writes that to the account's repository
+// Push adds the fetched modules to the runtime image, writes the image to the account's repository
 // and returns its reference by digest. The same input and runtime make the same image, which
 // is not written twice.
 func Push(ctx context.Context, config PushConfig) (string, error) {
@@ -61,7 +61,7 @@ func Push(ctx context.Context, config PushConfig) (string, error) {
 	}
 	digest, tag := hash.String(), in.Digest()[:tagLength]
 	there, err := config.Registry.Digest(ctx, in.Account, tag)
-	// Some registries deny what they do not have yet: the push tells which it is.
+	// Some registries answer 403 for an image that does not exist yet; the push then decides.
 	if err != nil && !errors.Is(err, registry.ErrMissing) && !errors.Is(err, registry.ErrDenied) {
 		return "", err
 	}

@@ -10,25 +10,25 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spokelet/spokelet/workers/api"
 	builder "github.com/spokelet/spokelet/workers/api/builder/v1alpha1"
 	"github.com/spokelet/spokelet/workers/store"
+	"github.com/spokelet/spokelet/workers/truncate"
 )
 
 // MaxResult is how long a Result is at most: the kubelet keeps no more of a termination
 // message.
 const MaxResult = 4096
 
-// Result is what a step says when it ends: one of the three, or nothing if the next step is
-// to run.
+// Result is what a step reports when it ends: one of the three fields, or none if the next step
+// is to run.
 type Result struct {
 	// Image by digest, from push.
 	Image string `json:"image,omitempty"`
 	// Rejected are scripts that workerd rejects, from check. There may be more of them.
 	Rejected []builder.Rejection `json:"rejected,omitempty"`
-	// Failure is what kept a step from its end.
+	// Failure is why a step did not complete.
 	Failure *Failure `json:"failure,omitempty"`
 }
 
@@ -36,27 +36,26 @@ type Result struct {
 type Failure struct {
 	// Message for people.
 	Message string `json:"message"`
-	// Retry: it is no fault of a script, so it may go without that a script is changed.
+	// Retry: no script is the cause, so another attempt may succeed.
 	Retry bool `json:"retry,omitempty"`
 }
 
-// permanentErrors are the errors that stay until another release is made.
+// permanentErrors stay until another release is created.
 var permanentErrors = []error{store.ErrChanged, store.ErrMissing, store.ErrTooLarge, store.ErrForeign}
 
-// ScriptError is what keeps one script from being built.
+// ScriptError is an error that concerns one script only.
 type ScriptError struct {
 	Script string
 	Err    error
 }
 
-// Error implements error.
 func (e *ScriptError) Error() string { return "script " + e.Script + ": " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *ScriptError) Unwrap() error { return e.Err }
 
-// FailedResult is the Result of a step that an error ended. One that stays as long as the release
-// of a script is built is about that script: the others of the account need not wait for it.
+// FailedResult returns the Result of a step that failed. A permanent error rejects its script, so
+// that the other scripts of the account are built without it.
 func FailedResult(err error) Result {
 	stays := slices.ContainsFunc(permanentErrors, func(target error) bool { return errors.Is(err, target) })
 	if of, ok := errors.AsType[*ScriptError](err); ok && stays {
@@ -65,8 +64,8 @@ func FailedResult(err error) Result {
 	return Result{Failure: &Failure{Message: err.Error(), Retry: !stays}}
 }
 
-// Encode writes a Result as JSON of at most MaxResult bytes. Messages are cut as far as they
-// have to be, and the last rejections left out: the next build finds them.
+// Encode returns a Result as JSON of at most MaxResult bytes. Messages are shortened as far as
+// needed, and the last rejections left out: the next build finds them.
 func (r Result) Encode() []byte {
 	text := r.json()
 	for limit := MaxResult / 2; len(text) > MaxResult && limit >= 64; limit /= 2 {
@@ -95,25 +94,16 @@ func (r Result) withShortMessages(limit int) Result {
 	cut := r
 	cut.Rejected = make([]builder.Rejection, 0, len(r.Rejected))
 	for _, rejection := range r.Rejected {
-		rejection.Message = truncate(rejection.Message, limit)
+		rejection.Message = truncate.Text(rejection.Message, limit)
 		cut.Rejected = append(cut.Rejected, rejection)
 	}
 	if r.Failure != nil {
-		cut.Failure = &Failure{Message: truncate(r.Failure.Message, limit), Retry: r.Failure.Retry}
+		cut.Failure = &Failure{Message: truncate.Text(r.Failure.Message, limit), Retry: r.Failure.Retry}
 	}
 	return cut
 }
 
-// truncate cuts a text to a number of bytes, between characters.
-func truncate(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	const more = "..."
-	return strings.ToValidUTF8(text[:limit-len(more)], "") + more
-}
-
-// Write leaves a Result in the file that the kubelet reads.
+// Write writes a Result to the file that the kubelet reads.
 func (r Result) Write(path string) error {
 	//nolint:gosec // the kubelet, which is another user, reads it
 	if err := os.WriteFile(path, r.Encode(), 0o644); err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deniedCalls are system calls that fail with EPERM: other ways to a socket of a network, to other
-// processes, and to parts of the kernel that workerd has no business with.
+// deniedCalls are system calls that fail with EPERM: those that reach a network socket, another
+// process, or a part of the kernel that workerd does not need.
 var deniedCalls = []uint32{
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
@@ -47,7 +47,7 @@ const (
 	kill      = unix.SECCOMP_RET_KILL_PROCESS
 )
 
-// newFilter is the program that the kernel runs for each system call of a process.
+// newFilter returns the program that the kernel runs for each system call of a process.
 func newFilter(pid int) []unix.SockFilter {
 	program := []unix.SockFilter{
 		load32(offsetArchitecture),
@@ -83,7 +83,7 @@ func load32(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// jump skips as many instructions as it says for yes and for no.
+// jump skips yes instructions if the test holds, else no.
 func jump(test uint16, with uint32, yes, no uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | test | unix.BPF_K, Jt: yes, Jf: no, K: with}
 }
@@ -92,7 +92,7 @@ func returns(verdict uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: verdict}
 }
 
-// installFilter makes the filter that of this thread, and of what it executes, for good.
+// installFilter installs the filter for this thread and for what it executes.
 func installFilter(program []unix.SockFilter) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("seccomp: no new privileges: %w", err)

@@ -1,8 +1,8 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bundle says what is in the image of an account: workers that were checked, and the
-// configuration that workerd serves them by.
+// Package bundle describes the image of an account: its validated workers and the configuration of
+// workerd.
 //
 // An [Input] is one list. The place of a worker in it decides its names ([Input.Path], the
 // service and the socket w<i>) and its port, so that a port cannot serve another script than

@@ -27,7 +27,6 @@ type apiError struct {
 	message
 }
 
-// Error implements error.
 func (f *apiError) Error() string { return f.Message }
 
 func newAPIError(status, code int, text string) *apiError {

@@ -41,7 +41,7 @@ const (
 
 const notFound = "This Worker does not exist on your account."
 
-// toAPIError says what an error is for a client. What is not known is not said.
+// toAPIError converts an error for clients. Unknown errors are not disclosed.
 func toAPIError(err error) (failed *apiError, known bool) {
 	if already, ok := errors.AsType[*apiError](err); ok {
 		return already, true
@@ -71,8 +71,8 @@ func toAPIError(err error) (failed *apiError, known bool) {
 	return newAPIError(http.StatusInternalServerError, codeInternal, "an internal error; the log of spokelet-workers api has it"), false
 }
 
-// errorClasses are the errors that are known, in the order in which they are looked for. Without a
-// text it is that of the error.
+// errorClasses maps known errors, in the order of the checks. An empty text stands for that of the
+// error.
 var errorClasses = []struct {
 	is           error
 	status, code int

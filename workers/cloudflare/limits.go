@@ -43,9 +43,9 @@ const (
 	memoryTimeout = 30 * time.Second
 )
 
-// limits are those before and after authentication. What is valid is counted by account, by
-// holder (see principal.Holder) and by token: nobody makes accounts himself, and who has one
-// user or token may be able to make more.
+// limits are applied before and after authentication. Authenticated requests are counted by account,
+// by holder (see [impersonation.Holder]) and by token: users cannot create accounts, but the owner of
+// one user or token may be able to create more of them.
 type limits struct {
 	reviews                           *quota.Slots // by address
 	requests, accounts, tokenRequests *quota.Slots // by holder, account and token
@@ -84,7 +84,7 @@ func newLimits(c Config) *limits {
 	}
 }
 
-// rateLimiters has a limiter for each of so many, and forgets the one that was not asked for longest.
+// rateLimiters has a limiter for each name, and evicts the least recently used one.
 type rateLimiters struct {
 	rate  rate.Limit
 	burst int
@@ -154,7 +154,7 @@ func newTooManyError(text string) *apiError {
 	return newAPIError(http.StatusTooManyRequests, codeTooMany, text)
 }
 
-// bodyMemory is what the body of a request has in memory. It is an upload.Memory.
+// bodyMemory is the memory that the body of a request has taken. It is an upload.Memory.
 type bodyMemory struct {
 	ctx      context.Context //nolint:containedctx // of the request, which it ends with
 	timeout  time.Duration   // how long it waits
@@ -167,7 +167,7 @@ func (l *limits) newBodyMemory(ctx context.Context, account string, t *token) *b
 	}}
 }
 
-// errMemoryTimeout is returned by Grow to who has waited long enough.
+// errMemoryTimeout is returned by Grow after the timeout.
 var errMemoryTimeout = newTooManyError("too many uploads at a time: try again when others have ended")
 
 // Grow waits for n more bytes.
@@ -197,21 +197,19 @@ func (h *bodyMemory) Shrink(n int64) {
 	}
 }
 
-// close gives everything back.
+// close releases everything.
 func (h *bodyMemory) close() {
 	for _, account := range h.accounts {
 		account.Close()
 	}
 }
 
-// rateLimitedAuthorizer asks the hub about rights as fast as the requests of a holder may come: one request may
-// ask about each account that there is.
+// rateLimitedAuthorizer limits reviews to the request rate of a holder: one request may need a review for each account.
 type rateLimitedAuthorizer struct {
 	access.Authorizer
 	limiter *rate.Limiter
 }
 
-// Authorize implements access.Authorizer.
 func (p rateLimitedAuthorizer) Authorize(ctx context.Context, user authenticationv1.UserInfo, namespace, verb string) error {
 	if err := p.limiter.Wait(ctx); err != nil {
 		return errTooManyAccounts

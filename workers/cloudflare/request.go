@@ -34,7 +34,7 @@ const (
 	maxDrained = 64 << 20
 )
 
-// call is a request of a user who may make it.
+// call is an authenticated request.
 type call struct {
 	*http.Request
 
@@ -46,20 +46,20 @@ type call struct {
 	control *http.ResponseController
 }
 
-// setBodyDeadline bounds how long the body may take to arrive. It fails with no server of net/http.
+// setBodyDeadline limits how long the body may take to arrive. Servers of net/http support it.
 func (c *call) setBodyDeadline(d time.Duration) { _ = c.control.SetReadDeadline(time.Now().Add(d)) }
 
-// clearBodyDeadline takes the bound away when the body was read to its end: a connection that nothing is
-// read from any more would be one that has failed when it is over, and a deployment is waited
-// for. Where the body was not, the server reads the rest of it within the bound.
+// clearBodyDeadline removes the limit once the body was read to its end: while a deployment is
+// waited for nothing is read, and an expired deadline would break the connection. The rest of an
+// unread body is read by the server within the limit.
 func (c *call) clearBodyDeadline() { _ = c.control.SetReadDeadline(time.Time{}) }
 
-// author is who calls, for what is written.
+// author returns the caller as the author of a change.
 func (c *call) author(message string) deployer.Author {
 	return deployer.Author{Name: c.user.Username, Message: message}
 }
 
-// readBody returns a body that is no upload, when there is memory for what it is decoded to.
+// readBody returns a body that is no upload, and charges the memory to decode it.
 func (c *call) readBody() ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(meteredBody{c.Body, c.memory}, maxBody+1))
 	failed, refused := errors.AsType[*apiError](err)
@@ -75,14 +75,13 @@ func (c *call) readBody() ([]byte, error) {
 	return raw, c.memory.Grow(quota.DecodedJSON(raw))
 }
 
-// meteredBody is a body whose memory is taken as it arrives. What reads it whole has twice as much, as
-// its buffer grows.
+// meteredBody charges memory for a body as it arrives: twice its bytes, because the buffer of the
+// reader doubles as it grows.
 type meteredBody struct {
 	body   io.Reader
 	memory *bodyMemory
 }
 
-// Read implements io.Reader.
 func (p meteredBody) Read(b []byte) (int, error) {
 	n, err := p.body.Read(b)
 	if refused := p.memory.Grow(2 * int64(n)); refused != nil {
@@ -91,11 +90,11 @@ func (p meteredBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// handler answers a call.
+// handler handles a call.
 type handler func(ctx context.Context, c *call) (result any, err error)
 
-// handleRoute serves a route. verb is the right on WorkerDeployments of the account's namespace
-// that it needs; without one a valid token is enough.
+// handleRoute registers a route. verb is the required permission on WorkerDeployments of the
+// account's namespace; if it is empty, a valid token is enough.
 func (a *API) handleRoute(pattern, verb string, h handler) {
 	a.patterns = append(a.patterns, pattern)
 	method, path, _ := strings.Cut(pattern, " ")
@@ -135,8 +134,8 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, verb string, h handl
 	writeEnvelope(w, nil, failed)
 }
 
-// authenticate says who calls, and counts the request until leave is called. The hub reviews the token
-// once, after the limits of those that it is of by then.
+// authenticate sets the user of a call and counts the request until leave is called. The hub reviews
+// the token once, after the limits of its holder, or of its address if it is not known.
 func (a *API) authenticate(ctx context.Context, c *call) (leave func(), err error) {
 	bearer, err := bearerToken(c.Request)
 	if err != nil {
@@ -164,7 +163,7 @@ func (a *API) authenticate(ctx context.Context, c *call) (leave func(), err erro
 	return leave, nil
 }
 
-// reviewNewToken has the hub review a token that is not known.
+// reviewNewToken has the hub review an unknown token.
 func (a *API) reviewNewToken(ctx context.Context, c *call, bearer, digest string) error {
 	leave, err := a.limits.beginReview(connlimit.Host(c.Context()))
 	if err != nil {
@@ -178,8 +177,8 @@ func (a *API) reviewNewToken(ctx context.Context, c *call, bearer, digest string
 	return nil
 }
 
-// bearerToken returns the token of a request, if it says that it is for this API. What it says is
-// not verified, and counts for nothing else.
+// bearerToken returns the token of a request if its claims name the audience of this API. The claims
+// are not verified, and are used for nothing else.
 func bearerToken(r *http.Request) (string, error) {
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") || bearer == "" {
@@ -191,7 +190,7 @@ func bearerToken(r *http.Request) (string, error) {
 	return bearer, nil
 }
 
-// callHandler answers a request of a known user.
+// callHandler authorizes a call and calls its handler.
 func (a *API) callHandler(ctx context.Context, c *call, verb string, h handler) (result any, err error) {
 	if verb == "" {
 		return h(ctx, c)
@@ -214,8 +213,8 @@ func (a *API) callHandler(ctx context.Context, c *call, verb string, h handler) 
 	return h(a.config.Deployer.WithMemory(ctx, c.account), c)
 }
 
-// authorize returns the account if the user may do with its scripts what verb says. Who may
-// not gets the answer of an account that there is not.
+// authorize returns the account if the user has the permission. A forbidden account is answered like
+// one that does not exist.
 func (a *API) authorize(ctx context.Context, user authenticationv1.UserInfo, id, verb string) (deployer.Account, error) {
 	refused := newAPIError(http.StatusForbidden, codeUnauthorized, fmt.Sprintf(
 		"Unauthorized to access requested resource: there is no account %q, or user %s may not %s its workerdeployments", id, user.Username, verb))

@@ -15,14 +15,14 @@ import (
 	"github.com/spokelet/spokelet/workers/version"
 )
 
-// getService is how wrangler finds out whether a script exists.
+// getService answers wrangler's check whether a script exists.
 func (a *API) getService(ctx context.Context, c *call) (any, error) {
 	err := a.config.Deployer.Exists(ctx, c.account, c.script)
 	if errors.Is(err, deployer.ErrNotFound) {
 		return nil, newAPIError(http.StatusNotFound, codeNoService, notFound)
 	}
-	// "wrangler" is what has no warning: that of "api" says that a deploy takes back what was
-	// changed elsewhere, which here is what anybody would expect of it.
+	// With "api" wrangler would warn that a deploy overwrites changes made elsewhere, which is the
+	// expected behaviour here.
 	script := map[string]any{"id": c.script, "last_deployed_from": "wrangler"}
 	return map[string]any{
 		"id": c.script, "default_environment": map[string]any{"environment": "production", "script": script},
@@ -53,21 +53,26 @@ func (a *API) getScriptSubdomain(ctx context.Context, c *call) (any, error) {
 
 // setSubdomain changes nothing: a script always has the name that worker says, and no previews.
 func (a *API) setSubdomain(ctx context.Context, c *call) (any, error) {
-	raw, err := c.readBody()
+	want, err := decodeBody[struct {
+		Enabled bool `json:"enabled"`
+	}](c)
 	if err != nil {
 		return nil, err
-	}
-	var want struct {
-		Enabled bool `json:"enabled"`
-	}
-	if err := json.Unmarshal(raw, &want); err != nil {
-		return nil, newInvalidBodyError(err)
 	}
 	return map[string]bool{"enabled": want.Enabled, "previews_enabled": false}, a.config.Deployer.Exists(ctx, c.account, c.script)
 }
 
-func newInvalidBodyError(err error) *apiError {
-	return newAPIError(http.StatusBadRequest, codeInvalid, fmt.Sprintf("the body is not the JSON that is expected: %v", err))
+// decodeBody reads the JSON of a body.
+func decodeBody[T any](c *call) (T, error) {
+	var value T
+	raw, err := c.readBody()
+	if err != nil {
+		return value, err
+	}
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return value, newAPIError(http.StatusBadRequest, codeInvalid, fmt.Sprintf("the body is not the JSON that is expected: %v", err))
+	}
+	return value, nil
 }
 
 func (a *API) getSettings(ctx context.Context, c *call) (any, error) {
@@ -81,18 +86,14 @@ func (a *API) getSettings(ctx context.Context, c *call) (any, error) {
 	}, nil
 }
 
-// patchScriptSettings takes what has no effect here, and nothing else.
+// patchScriptSettings accepts settings without effect, and refuses all others.
 func (a *API) patchScriptSettings(ctx context.Context, c *call) (any, error) {
-	raw, err := c.readBody()
-	if err != nil {
-		return nil, err
-	}
-	var settings struct {
+	settings, err := decodeBody[struct {
 		Logpush       bool  `json:"logpush"`
 		TailConsumers []any `json:"tail_consumers"`
-	}
-	if err := json.Unmarshal(raw, &settings); err != nil {
-		return nil, newInvalidBodyError(err)
+	}](c)
+	if err != nil {
+		return nil, err
 	}
 	if settings.Logpush || len(settings.TailConsumers) > 0 {
 		return nil, newAPIError(http.StatusBadRequest, codeNotSupported, "not supported by Spokelet: logpush and tail consumers")
@@ -105,7 +106,7 @@ func (a *API) getReferences(ctx context.Context, c *call) (any, error) {
 	return map[string]any{}, a.config.Deployer.Exists(ctx, c.account, c.script)
 }
 
-// storeUpload stores what a request has as a version.
+// storeUpload stores the upload of a request as a version.
 func (a *API) storeUpload(ctx context.Context, c *call) (version.Version, error) {
 	// Source maps may come with a script, as large as it is; they are not kept.
 	const more = 2 << 20 // metadata, and what is around parts
@@ -178,13 +179,9 @@ func (a *API) listDeployments(ctx context.Context, c *call) (any, error) {
 
 // deployVersion has a version served that was uploaded before.
 func (a *API) deployVersion(ctx context.Context, c *call) (any, error) {
-	raw, err := c.readBody()
+	want, err := decodeBody[deploymentJSON](c)
 	if err != nil {
 		return nil, err
-	}
-	var want deploymentJSON
-	if err := json.Unmarshal(raw, &want); err != nil {
-		return nil, newInvalidBodyError(err)
 	}
 	if len(want.Versions) != 1 || want.Versions[0].Percentage != 100 {
 		return nil, newAPIError(http.StatusBadRequest, codeNotSupported, "not supported by Spokelet: traffic that is split between versions; deploy one version at 100%")

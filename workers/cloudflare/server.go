@@ -53,11 +53,9 @@ func NewServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tl
 	}
 }
 
-// errorLog has what the server says of peers, which is not to be trusted, in the log's second
-// level.
+// errorLog logs errors of the server at the debug level, because untrusted peers cause them.
 type errorLog struct{ logr.Logger }
 
-// Write implements io.Writer.
 func (l errorLog) Write(line []byte) (int, error) {
 	l.V(1).Info("server", "message", string(line))
 	return len(line), nil

@@ -18,17 +18,17 @@ import (
 // maxTokens are the tokens that are known at a time, tokensPerHolder those of one holder.
 const maxTokens, tokensPerHolder = 16384, 64
 
-// tokenCache are those that were valid when they were shown last. Each is reviewed again whenever
-// it is shown; that it is known says whose limits it has. None gets in without a review by the
-// hub, and each holder has places of his own, so that neither invented tokens nor who has many
-// push out those of others.
+// tokenCache holds the tokens that were valid at their last review. A known token is still reviewed with
+// each request; the cache only tells whose limits apply. Only reviewed tokens are added, and each
+// holder has a share of the cache, so that neither invalid tokens nor many tokens of one holder evict
+// those of others.
 type tokenCache struct {
 	mu       sync.Mutex // guards what is below
 	byDigest map[string]*token
 	room     *quota.Room[*token]
 }
 
-// token is a valid one. The token itself is not kept.
+// token describes a valid token, without the token itself.
 type token struct {
 	digest, holder string
 	limiter        *rate.Limiter
@@ -50,7 +50,7 @@ func (t *tokenCache) get(digest string) *token {
 	return t.byDigest[digest]
 }
 
-// add makes a token known that is of a user.
+// add adds the token of a user.
 func (t *tokenCache) add(digest string, user authenticationv1.UserInfo, limiter *rate.Limiter) *token {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -42,8 +42,8 @@ var unsupportedProducts = []struct{ in, name string }{
 	{"/workers/", "this part of the Workers API"}, // what is left of it
 }
 
-// rejectContent answers what wrangler init --from-dash asks for. It says of an answer that is no
-// success the status line alone, so that is where the reason is; net/http writes none.
+// rejectContent answers wrangler init --from-dash, which prints only the status line of an error. net/http cannot
+// write a custom reason there.
 func rejectContent(w http.ResponseWriter, _ *http.Request) {
 	const answer = "HTTP/1.1 403 not supported by Spokelet: init --from-dash, code is not given back\r\n" +
 		"Connection: close\r\nContent-Length: 0\r\n\r\n"

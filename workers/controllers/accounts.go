@@ -63,7 +63,7 @@ func (a *accountReconciler) reconcile(ctx context.Context, key types.NamespacedN
 	return a.updateDeploymentStatuses(ctx, all, served, built)
 }
 
-// rejectOtherAccounts says of every WorkerAccount but the served one that it is not.
+// rejectOtherAccounts sets Accepted to False on every WorkerAccount but the served one.
 func (a *accountReconciler) rejectOtherAccounts(ctx context.Context, namespace string, served *accountv1alpha1.WorkerAccount) error {
 	var list accountv1alpha1.WorkerAccountList
 	if err := listIn(ctx, a.client, &list, namespace); err != nil {
@@ -86,8 +86,8 @@ func (a *accountReconciler) rejectOtherAccounts(ctx context.Context, namespace s
 	return nil
 }
 
-// assignHost gives an account its host, where the operator makes routes, and writes the condition.
-// Bundles have routes of the host that the status says: one place decides whose it is.
+// assignHost sets the host of an account and its condition, where the operator creates routes.
+// Bundles use the host of this status: only this function decides which account has a host.
 func (a *accountReconciler) assignHost(ctx context.Context, account *accountv1alpha1.WorkerAccount) error {
 	account.Status.Host = ""
 	if a.Settings.Placement.Route == placement.RouteNone {
@@ -100,8 +100,8 @@ func (a *accountReconciler) assignHost(ctx context.Context, account *accountv1al
 	return err
 }
 
-// reconcileBundle has the bundle of an account follow its releases, as far as they are built, and
-// returns it. The verdict is about what they ask for.
+// reconcileBundle updates the bundle of an account to its releases, as far as they are built, and
+// returns it. The condition reports on the build of the current releases.
 func (a *accountReconciler) reconcileBundle(ctx context.Context, account *accountv1alpha1.WorkerAccount, all namespaceObjects) (*bundlev1alpha1.WorkerBundle, conditionState, error) {
 	var err error
 	if account.Status.Account, err = a.tenants.account(ctx, account.Namespace); err != nil {
@@ -142,7 +142,7 @@ func (a *accountReconciler) reconcileBundle(ctx context.Context, account *accoun
 	return b, built, a.pruneBuilders(ctx, wanted.Name, b, all)
 }
 
-// ensureBundle returns the bundle of an account, and makes it if there is none.
+// ensureBundle returns the bundle of an account, and creates it if there is none.
 func (a *accountReconciler) ensureBundle(ctx context.Context, account *accountv1alpha1.WorkerAccount) (*bundlev1alpha1.WorkerBundle, error) {
 	b := &bundlev1alpha1.WorkerBundle{}
 	err := a.client.Get(ctx, types.NamespacedName{Namespace: account.Namespace, Name: account.Spec.WorkerBundleName}, b)
@@ -172,8 +172,8 @@ func (a *accountReconciler) ensureBundle(ctx context.Context, account *accountv1
 	return b, nil
 }
 
-// deleteBundleOfOtherAccount deletes the bundle of an account that the namespace does not have any more: its
-// works and images are that account's.
+// deleteBundleOfOtherAccount deletes a bundle if the namespace has another account now: the works
+// and images of the bundle belong to the former account.
 func (a *accountReconciler) deleteBundleOfOtherAccount(ctx context.Context, b *bundlev1alpha1.WorkerBundle, account string) error {
 	old := b.Spec.Account
 	if old == account {
@@ -185,7 +185,7 @@ func (a *accountReconciler) deleteBundleOfOtherAccount(ctx context.Context, b *b
 	return newStatusError(api.ReasonWaiting, "WorkerBundle %s of account %q is being deleted first", b.Name, old)
 }
 
-// updateBundle writes what a bundle serves, if it is not that already.
+// updateBundle writes the workers and the image of a bundle, if they changed.
 func (a *accountReconciler) updateBundle(ctx context.Context, b *bundlev1alpha1.WorkerBundle, account *accountv1alpha1.WorkerAccount, workers []bundlev1alpha1.Worker, image string) error {
 	before := b.DeepCopy()
 	if old := b.Spec.PodTemplate.Image; old != image && old != "" {
@@ -208,7 +208,8 @@ func (a *accountReconciler) updateBundle(ctx context.Context, b *bundlev1alpha1.
 	return nil
 }
 
-// rejectReleases writes to releases that they cannot be built. Another choice follows.
+// rejectReleases sets Accepted to False on releases that cannot be built. Their event selects
+// others.
 func (a *accountReconciler) rejectReleases(ctx context.Context, builder *builderv1alpha1.JobBuilder, chosen []*releasev1alpha1.WorkerRelease) error {
 	for _, rejected := range builder.Status.Rejected {
 		for _, r := range chosen {
@@ -225,7 +226,7 @@ func (a *accountReconciler) rejectReleases(ctx context.Context, builder *builder
 			if reason == api.ReasonRejected {
 				continue
 			}
-			// What is missing may come back, and is to be built then.
+			// A missing object may come back, and is to be built then.
 			if err := deleteObject(ctx, a.client, "JobBuilder", builder); err != nil {
 				return err
 			}

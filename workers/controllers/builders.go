@@ -24,8 +24,8 @@ import (
 	"github.com/spokelet/spokelet/workers/script"
 )
 
-// newBuilder is the build of an input. Its name says what goes into the image, so that the same
-// input is the same build, and another runtime image another one.
+// newBuilder returns the JobBuilder of an input. Its name is a digest of the image's content, so
+// that the same input is the same build, and another runtime image another one.
 func (a *accountReconciler) newBuilder(account string, b *bundlev1alpha1.WorkerBundle, in bundle.Input, chosen []*releasev1alpha1.WorkerRelease) *builderv1alpha1.JobBuilder {
 	sum := sha256.Sum256([]byte(in.Digest() + " " + a.Settings.Registry.Runtime))
 	id := hex.EncodeToString(sum[:])[:hashDigits]
@@ -45,8 +45,8 @@ func (a *accountReconciler) newBuilder(account string, b *bundlev1alpha1.WorkerB
 	return wanted
 }
 
-// ensureBuilder has what is wanted be built, one build of a namespace at a time, and says how far it
-// is. A newer build replaces one that waits.
+// ensureBuilder creates a JobBuilder if no other one of the namespace runs, and returns its
+// condition. A newer build replaces a waiting one.
 func (a *accountReconciler) ensureBuilder(ctx context.Context, b *bundlev1alpha1.WorkerBundle, wanted *builderv1alpha1.JobBuilder) (*builderv1alpha1.JobBuilder, conditionState, error) {
 	builders, err := listBuilders(ctx, a.client, b.Namespace)
 	if err != nil {
@@ -85,17 +85,17 @@ func listBuilders(ctx context.Context, c client.Reader, namespace string) ([]bui
 	return list.Items, nil
 }
 
-// isFinished tells whether a build has an image or a verdict.
+// isFinished reports whether a build has an image or was rejected.
 func isFinished(b *builderv1alpha1.JobBuilder) bool {
 	return b.Status.Image != "" || len(b.Status.Rejected) > 0
 }
 
-// isRunning tells whether there may be a Job that works.
+// isRunning reports whether a Job may be running.
 func isRunning(b *builderv1alpha1.JobBuilder) bool {
 	return !isFinished(b) && hasReason(b.Status.Conditions, api.ConditionBuilt, api.ReasonBuilding)
 }
 
-// builtConditionOf is what a build says of itself.
+// builtConditionOf returns the condition Built of a JobBuilder.
 func builtConditionOf(b *builderv1alpha1.JobBuilder) conditionState {
 	c := meta.FindStatusCondition(b.Status.Conditions, api.ConditionBuilt)
 	if c == nil {
@@ -104,10 +104,10 @@ func builtConditionOf(b *builderv1alpha1.JobBuilder) conditionState {
 	return conditionState{status: c.Status, reason: c.Reason, message: c.Message}
 }
 
-// pruneBuilders deletes builds whose image nobody will need: a cluster that runs it, what the
-// bundle has or had, and releases that may come back do.
+// pruneBuilders deletes builds whose image is not needed any more: no cluster runs it, the bundle
+// has another one, and one of its releases is gone.
 func (a *accountReconciler) pruneBuilders(ctx context.Context, wanted string, b *bundlev1alpha1.WorkerBundle, all namespaceObjects) error {
-	// What a cluster runs that replaces its pods, or never answered, nobody knows.
+	// A cluster that replaces pods, or has never reported, may run any image.
 	unknown := func(c bundlev1alpha1.ClusterStatus) bool { return c.Image == "" }
 	if slices.ContainsFunc(b.Status.Clusters, unknown) {
 		return nil
@@ -130,7 +130,7 @@ func (a *accountReconciler) pruneBuilders(ctx context.Context, wanted string, b 
 	return nil
 }
 
-// usedDigests are those that a bundle has or a cluster may run.
+// usedDigests are the digests of images that a bundle has or a cluster may run.
 func usedDigests(b *bundlev1alpha1.WorkerBundle) []string {
 	used := []string{imageDigest(b.Spec.PodTemplate.Image)}
 	for _, c := range b.Status.Clusters {
@@ -142,7 +142,7 @@ func usedDigests(b *bundlev1alpha1.WorkerBundle) []string {
 	return slices.DeleteFunc(used, func(d string) bool { return d == "" })
 }
 
-// imageDigest returns the digest of a reference, or nothing.
+// imageDigest returns the digest of an image reference, or an empty string.
 func imageDigest(image string) string {
 	_, digest, _ := strings.Cut(image, "@")
 	return digest

@@ -66,7 +66,7 @@ func (b *buildReconciler) reconcile(ctx context.Context, key types.NamespacedNam
 	return reconcile.Result{}, b.recordResult(ctx, builder, result)
 }
 
-// retryDelay is how long a build waits after so many attempts.
+// retryDelay is how long a build waits after a number of failed attempts.
 func retryDelay(attempts int32) time.Duration {
 	const first, most = 2 * time.Second, 5 * time.Minute
 	d := first
@@ -76,7 +76,7 @@ func retryDelay(attempts int32) time.Duration {
 	return min(d, most)
 }
 
-// startJob makes the Job of a build, when its time has come.
+// startJob creates the Job of a build once the retry delay has passed.
 func (b *buildReconciler) startJob(ctx context.Context, builder *builderv1alpha1.JobBuilder) (reconcile.Result, error) {
 	if at := nextAttemptTime(builder); b.now().Before(at) {
 		return reconcile.Result{RequeueAfter: at.Sub(b.now())}, nil
@@ -94,7 +94,7 @@ func (b *buildReconciler) startJob(ctx context.Context, builder *builderv1alpha1
 	return reconcile.Result{}, b.createJob(ctx, builder, in)
 }
 
-// newInput is what a build is made of. A *problem is why it cannot be built now.
+// newInput returns the input of a build. A *statusError says why it cannot be built now.
 func (b *buildReconciler) newInput(ctx context.Context, builder *builderv1alpha1.JobBuilder) (bundle.Input, error) {
 	account, err := b.tenants.account(ctx, builder.Namespace)
 	if err != nil {
@@ -134,7 +134,7 @@ func (b *buildReconciler) getReleases(ctx context.Context, builder *builderv1alp
 	return releases, nil
 }
 
-// jobOutcome tells whether a Job has ended, and if so, what Kubernetes says of a failure.
+// jobOutcome reports whether a Job has finished, and the reason if it failed.
 func jobOutcome(job *batchv1.Job) (over bool, failed string) {
 	for _, c := range job.Status.Conditions {
 		switch {
@@ -148,7 +148,7 @@ func jobOutcome(job *batchv1.Job) (over bool, failed string) {
 	return false, ""
 }
 
-// recordResult writes what a Job has built, or why it has not.
+// recordResult writes the result of a Job to the status, and deletes the Job.
 func (b *buildReconciler) recordResult(ctx context.Context, builder *builderv1alpha1.JobBuilder, result build.Result) error {
 	var err error
 	switch {
@@ -183,7 +183,7 @@ func (b *buildReconciler) updateStatus(ctx context.Context, builder *builderv1al
 	return patchStatus(ctx, b.client, before, builder)
 }
 
-// finalize deletes the image of a build that is being deleted, and lets it go.
+// finalize deletes the Job and the image of a deleted build, and removes its finalizer.
 func (b *buildReconciler) finalize(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
 	if !controllerutil.ContainsFinalizer(builder, api.Finalizer) {
 		return nil
@@ -225,8 +225,8 @@ func (b *buildReconciler) deleteImage(ctx context.Context, builder *builderv1alp
 	return nil
 }
 
-// jobResult returns what the steps of a Job said at their end, as soon as one of them did: the
-// Job itself says that it is over two seconds later.
+// jobResult returns the result of a Job's steps as soon as one of them has reported one: the Job
+// itself is Complete about two seconds later.
 func (b *buildReconciler) jobResult(ctx context.Context, job *batchv1.Job) (result build.Result, over bool, err error) {
 	pods, err := listJobPods(ctx, b.client, job)
 	if err != nil {
@@ -239,7 +239,7 @@ func (b *buildReconciler) jobResult(ctx context.Context, job *batchv1.Job) (resu
 	if !over {
 		return build.Result{}, false, nil
 	}
-	// The cache may be behind what the Job has counted.
+	// The cache of pods may be behind the status of the Job.
 	if pods, err = listJobPods(ctx, b.apiReader, job); err != nil {
 		return build.Result{}, false, err
 	}

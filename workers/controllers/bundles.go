@@ -56,8 +56,8 @@ func (b *bundleReconciler) reconcile(ctx context.Context, key types.NamespacedNa
 	return b.rebuildMissingImage(ctx, after)
 }
 
-// applyBundle writes the works of a bundle, and its status. A bundle that is not to be served has
-// none, and the problem is why. What fails in one cluster keeps nothing from the others.
+// applyBundle writes the works of a bundle and sets its status. A bundle that is not to be served has
+// no works, and the statusError says why. A failure in one cluster does not affect the others.
 func (b *bundleReconciler) applyBundle(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, works, others map[string]*workv1.ManifestWork) (*statusError, error) {
 	accounts, err := b.tenants.listAccounts(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *bundleReconciler) applyBundle(ctx context.Context, bundle *bundlev1alph
 	return wrong, errors.Join(failed, err)
 }
 
-// getOwner returns the WorkerAccount of a bundle. A *problem is why it is not served.
+// getOwner returns the WorkerAccount of a bundle. A *statusError says why it is not served.
 func (b *bundleReconciler) getOwner(ctx context.Context, accounts *tenant.Accounts, bundle *bundlev1alpha1.WorkerBundle) (*accountv1alpha1.WorkerAccount, error) {
 	account, err := resolveAccount(accounts, bundle.Namespace)
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *bundleReconciler) getOwner(ctx context.Context, accounts *tenant.Accoun
 	return owner, nil
 }
 
-// selectClusters are those that a bundle is placed on: none as long as there is nothing to run.
+// selectClusters returns the clusters that a bundle is placed on: none while it is empty.
 func (b *bundleReconciler) selectClusters(ctx context.Context, account *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) ([]string, error) {
 	if len(bundle.Spec.Workers) == 0 || bundle.Spec.PodTemplate.Image == "" {
 		return nil, nil
@@ -135,7 +135,7 @@ func (b *bundleReconciler) selectClusters(ctx context.Context, account *accountv
 	return clusters, nil
 }
 
-// newPlacement is what all clusters have in common.
+// newPlacement returns the placement without the fields of one cluster.
 func (b *bundleReconciler) newPlacement(ctx context.Context, owner *accountv1alpha1.WorkerAccount, bundle *bundlev1alpha1.WorkerBundle) (placement.Placement, error) {
 	p := placement.Placement{
 		Account: bundle.Spec.Account, HubNamespace: bundle.Namespace, Host: owner.Status.Host, Bundle: bundle,
@@ -163,7 +163,7 @@ func (b *bundleReconciler) newPlacement(ctx context.Context, owner *accountv1alp
 	return p, err
 }
 
-// getPullSecret returns what the clusters read the image with: the account's, or the operator's.
+// getPullSecret returns the pull secret of the account, or else the operator's.
 func (b *bundleReconciler) getPullSecret(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) ([]byte, error) {
 	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Settings.Registry.PullSecret}
 	if own := bundle.Spec.PodTemplate.ImagePullSecret; own != "" {
@@ -185,7 +185,7 @@ func (b *bundleReconciler) getPullSecret(ctx context.Context, bundle *bundlev1al
 	return secret.Data[corev1.DockerConfigJsonKey], nil
 }
 
-// setClusterStatuses writes the status of clusters.
+// setClusterStatuses sets the statuses of clusters and the condition Ready.
 func setClusterStatuses(bundle *bundlev1alpha1.WorkerBundle, clusters, left []bundlev1alpha1.ClusterStatus) {
 	s := &bundle.Status
 	s.ObservedGeneration = bundle.Generation
@@ -212,7 +212,7 @@ func setClusterStatuses(bundle *bundlev1alpha1.WorkerBundle, clusters, left []bu
 	setCondition(&s.Conditions, api.ConditionReady, bundle.Generation, v)
 }
 
-// finalize deletes the works of a bundle that is being deleted, and lets it go when they are gone.
+// finalize deletes the works of a deleted bundle, and removes its finalizer when they are gone.
 func (b *bundleReconciler) finalize(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle, works map[string]*workv1.ManifestWork) error {
 	if !controllerutil.ContainsFinalizer(bundle, api.Finalizer) {
 		return nil
@@ -226,8 +226,8 @@ func (b *bundleReconciler) finalize(ctx context.Context, bundle *bundlev1alpha1.
 	return removeFinalizer(ctx, b.client, "WorkerBundle", bundle)
 }
 
-// rebuildMissingImage has an image be built again that somebody deleted from the registry while
-// clusters still need it: its build is deleted, and accounts makes it again in its turn.
+// rebuildMissingImage deletes the build of an image that was deleted from the registry while
+// clusters still need it. The accountReconciler then creates the build again.
 func (b *bundleReconciler) rebuildMissingImage(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) error {
 	image := bundle.Spec.PodTemplate.Image
 	if image == "" || meta.IsStatusConditionTrue(bundle.Status.Conditions, api.ConditionReady) || bundle.Status.SelectedClusters == 0 {

@@ -6,18 +6,18 @@ package controllers
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/workers/store"
+	"github.com/spokelet/spokelet/workers/truncate"
 )
 
 // maxMessage bounds the messages of conditions: etcd keeps them with each object.
 const maxMessage = 2048
 
-// conditionState is what a condition says.
+// conditionState is the status, the reason and the message of a condition.
 type conditionState struct {
 	status          metav1.ConditionStatus
 	reason, message string
@@ -35,35 +35,31 @@ func conditionUnknown(reason, message string) conditionState {
 	return conditionState{status: metav1.ConditionUnknown, reason: reason, message: message}
 }
 
-// setCondition writes a verdict into conditions.
+// setCondition sets a condition.
 func setCondition(conditions *[]metav1.Condition, kind string, generation int64, v conditionState) {
-	if len(v.message) > maxMessage {
-		v.message = strings.ToValidUTF8(v.message[:maxMessage], "")
-	}
 	meta.SetStatusCondition(conditions, metav1.Condition{
-		Type: kind, Status: v.status, Reason: v.reason, Message: v.message, ObservedGeneration: generation,
+		Type: kind, Status: v.status, Reason: v.reason, Message: truncate.Text(v.message, maxMessage), ObservedGeneration: generation,
 	})
 }
 
-// isTrueForGeneration tells whether a condition is True and of that generation.
+// isTrueForGeneration reports whether a condition is True and observed that generation.
 func isTrueForGeneration(conditions []metav1.Condition, kind string, generation int64) bool {
 	c := meta.FindStatusCondition(conditions, kind)
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == generation
 }
 
-// hasReason tells whether a condition is there and has the reason.
+// hasReason reports whether a condition exists and has the reason.
 func hasReason(conditions []metav1.Condition, kind, reason string) bool {
 	c := meta.FindStatusCondition(conditions, kind)
 	return c != nil && c.Reason == reason
 }
 
-// statusError is why something cannot be served as it is, in words for its status.
+// statusError is an error that a status reports to users, with the reason of the condition.
 type statusError struct {
 	reason string
 	err    error
 }
 
-// Error implements error.
 func (p *statusError) Error() string { return p.err.Error() }
 
 // Unwrap returns what the problem comes from.
@@ -73,7 +69,7 @@ func newStatusError(reason, format string, args ...any) *statusError {
 	return &statusError{reason: reason, err: fmt.Errorf(format, args...)}
 }
 
-// splitStatusError tells a problem from any other error.
+// splitStatusError returns either the [*statusError] in an error, or the error.
 func splitStatusError(err error) (*statusError, error) {
 	if p, ok := errors.AsType[*statusError](err); ok {
 		return p, nil

@@ -47,7 +47,7 @@ func (d *deploymentReconciler) reconcile(ctx context.Context, key types.Namespac
 	return rejected.retry()
 }
 
-// recordEvents says what is new by an event.
+// recordEvents records an event when the release or the reason of a failure changed.
 func (d *deploymentReconciler) recordEvents(before, after *deploymentv1alpha1.WorkerDeployment, p *statusError) {
 	switch {
 	case p != nil && !hasReason(before.Status.Conditions, api.ConditionAccepted, p.reason):
@@ -57,8 +57,8 @@ func (d *deploymentReconciler) recordEvents(before, after *deploymentv1alpha1.Wo
 	}
 }
 
-// resolveRelease returns the release that the spec asks for, and makes it if there is none. A
-// *problem is why there can be none.
+// resolveRelease returns the release of the spec, and creates it if there is none. A *statusError
+// says why there can be none.
 func (d *deploymentReconciler) resolveRelease(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) (*releasev1alpha1.WorkerRelease, error) {
 	account, err := d.tenants.account(ctx, wd.Namespace)
 	if err != nil {
@@ -96,8 +96,8 @@ func (d *deploymentReconciler) resolveRelease(ctx context.Context, wd *deploymen
 	return d.ensureRelease(ctx, wd, wanted, releases)
 }
 
-// validateScriptUnique tells whether no older WorkerDeployment has the script, or one of the same name for
-// Kubernetes.
+// validateScriptUnique returns an error if an older WorkerDeployment has the same script, or one
+// whose Service has the same name.
 func (d *deploymentReconciler) validateScriptUnique(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) error {
 	var list deploymentv1alpha1.WorkerDeploymentList
 	if err := listIn(ctx, d.client, &list, wd.Namespace); err != nil {
@@ -115,9 +115,9 @@ func (d *deploymentReconciler) validateScriptUnique(ctx context.Context, wd *dep
 	return nil
 }
 
-// validateVariablesUnique tells whether no secret of a script has the same variable as one of a script whose
-// WorkerDeployment is older: they are in one process, and key B_C of script a is A_B_C as is
-// key C of script a-b.
+// validateVariablesUnique returns an error if a secret of a script has the same environment variable
+// as one of an older WorkerDeployment: they run in one process, and key B_C of script a is A_B_C, as
+// is key C of script a-b.
 func (d *deploymentReconciler) validateVariablesUnique(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, worker script.Worker) error {
 	all, err := listNamespaceObjects(ctx, d.client, wd.Namespace)
 	if err != nil {
@@ -139,8 +139,8 @@ func (d *deploymentReconciler) validateVariablesUnique(ctx context.Context, wd *
 	return nil
 }
 
-// resolveModules returns what is stored at the URLs. The store is asked once for each generation:
-// what a release was made of, it stays.
+// resolveModules returns the modules at the URLs. The store is listed once for each generation:
+// the modules of a release do not change.
 func (d *deploymentReconciler) resolveModules(ctx context.Context, account string, wd *deploymentv1alpha1.WorkerDeployment, releases []releasev1alpha1.WorkerRelease) ([]releasev1alpha1.Module, error) {
 	if isTrueForGeneration(wd.Status.Conditions, api.ConditionAccepted, wd.Generation) {
 		for i := range releases {
@@ -152,7 +152,7 @@ func (d *deploymentReconciler) resolveModules(ctx context.Context, account strin
 	return listModules(ctx, d.Store, account, script.URLs(wd.Spec.Template))
 }
 
-// listModules asks the store. Its errors are problems.
+// listModules lists the store. Its errors are *statusErrors.
 func listModules(ctx context.Context, from Store, account string, urls []string) ([]releasev1alpha1.Module, error) {
 	modules, err := from.List(ctx, account, urls)
 	switch {
@@ -167,9 +167,9 @@ func listModules(ctx context.Context, from Store, account string, urls []string)
 	}
 }
 
-// getScriptSecrets reads the Secret that a script names; nothing if it names none. It has to be labelled
-// as one for the script: who may write scripts names any Secret of the namespace, and learns
-// nothing of the others, not even whether they are there.
+// getScriptSecrets returns the data of the Secret that a script names, if any. The Secret has to
+// have the label of the script: users who may write scripts can name any Secret of the namespace,
+// and must not learn whether another one exists.
 func getScriptSecrets(ctx context.Context, from client.Reader, namespace string, of releasev1alpha1.Script) (map[string][]byte, error) {
 	if of.SecretRef == "" {
 		return nil, nil

@@ -13,8 +13,8 @@ import (
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 )
 
-// updateDeploymentStatuses tells each WorkerDeployment what became of it: a bundle, which may be nil, serves,
-// and the verdict is about the build of what is asked for.
+// updateDeploymentStatuses writes the status of each WorkerDeployment. The bundle, which may be nil,
+// serves, and built is the condition of the build of the current releases.
 func (a *accountReconciler) updateDeploymentStatuses(ctx context.Context, all namespaceObjects, served *bundlev1alpha1.WorkerBundle, built conditionState) error {
 	for i := range all.deployments {
 		wd := &all.deployments[i]
@@ -38,7 +38,7 @@ func (a *accountReconciler) updateDeploymentStatuses(ctx context.Context, all na
 	return nil
 }
 
-// deploymentBuilt says whether the current release of a WorkerDeployment is in an image.
+// deploymentBuilt returns whether the current release of a WorkerDeployment is in an image.
 func deploymentBuilt(wd *deploymentv1alpha1.WorkerDeployment, all namespaceObjects, built conditionState) conditionState {
 	current := all.findRelease(wd.Status.Release)
 	switch {
@@ -49,14 +49,14 @@ func deploymentBuilt(wd *deploymentv1alpha1.WorkerDeployment, all namespaceObjec
 		return conditionFalse(c.Reason, c.Message)
 	case wd.Status.Served == wd.Status.Release:
 		return conditionTrue(api.ReasonBuilt, "release "+current.Name)
-	case built.reason == api.ReasonBuilt: // of what is asked for, which does not select it
+	case built.reason == api.ReasonBuilt: // the build does not contain this release
 		return conditionUnknown(api.ReasonWaiting, "the WorkerAccount does not select release "+current.Name)
 	default:
 		return built
 	}
 }
 
-// deploymentReady says whether every cluster serves what a WorkerDeployment asks for.
+// deploymentReady returns whether every cluster serves the current release.
 func deploymentReady(wd *deploymentv1alpha1.WorkerDeployment, served *bundlev1alpha1.WorkerBundle) conditionState {
 	conditions := wd.Status.Conditions
 	accepted := meta.FindStatusCondition(conditions, api.ConditionAccepted)
@@ -77,7 +77,7 @@ func deploymentReady(wd *deploymentv1alpha1.WorkerDeployment, served *bundlev1al
 func bundleReady(b *bundlev1alpha1.WorkerBundle) conditionState {
 	c := meta.FindStatusCondition(b.Status.Conditions, api.ConditionReady)
 	if c == nil || c.ObservedGeneration != b.Generation {
-		return conditionFalse(api.ReasonClustersNotReady, "the clusters have not been told yet")
+		return conditionFalse(api.ReasonClustersNotReady, "the works of the clusters are not written yet")
 	}
 	return conditionState{status: c.Status, reason: c.Reason, message: c.Message}
 }

@@ -55,7 +55,7 @@ func listIn(ctx context.Context, c client.Reader, list client.ObjectList, namesp
 	return nil
 }
 
-// deleteObject deletes an object of a kind, which may be gone already.
+// deleteObject deletes an object, which may not exist any more.
 func deleteObject(ctx context.Context, c client.Client, kind string, o client.Object, opts ...client.DeleteOption) error {
 	if err := client.IgnoreNotFound(c.Delete(ctx, o, opts...)); err != nil {
 		return fmt.Errorf("delete %s %s: %w", kind, o.GetName(), err)
@@ -63,7 +63,7 @@ func deleteObject(ctx context.Context, c client.Client, kind string, o client.Ob
 	return nil
 }
 
-// isDeleting tells whether an object is being deleted.
+// isDeleting reports whether an object is being deleted.
 func isDeleting(o client.Object) bool { return !o.GetDeletionTimestamp().IsZero() }
 
 // compareAge orders objects: by age, then by name.
@@ -81,12 +81,12 @@ func compareAge(a, b client.Object) int {
 	}
 }
 
-// accountLabels are those of what is made for an account outside of its namespace.
+// accountLabels are the labels of objects of an account outside of its namespace.
 func accountLabels(account, namespace string) map[string]string {
 	return map[string]string{api.LabelAccount: account, api.LabelNamespace: namespace}
 }
 
-// hasOwner tells whether an object with that UID is among owners.
+// hasOwner reports whether the owners contain a UID.
 func hasOwner(owners []metav1.OwnerReference, uid types.UID) bool {
 	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == uid })
 }

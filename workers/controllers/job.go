@@ -50,15 +50,15 @@ const (
 	tempDir   = "/tmp" // what workerd may write to
 )
 
-// jobKey names the Job of a build, and the ConfigMap of its input. Each attempt is another
-// one: what a Job that goes away says late is about nothing.
+// jobKey names the Job of a build, and the ConfigMap of its input. Each attempt has a name of its
+// own, so that a late event of a deleted Job is ignored.
 func (b *buildReconciler) jobKey(builder *builderv1alpha1.JobBuilder) types.NamespacedName {
 	sum := sha256.Sum256([]byte(builder.Namespace + "/" + builder.Name + "/" + string(builder.UID)))
 	name := fmt.Sprintf("build-%s-%d", hex.EncodeToString(sum[:])[:16], builder.Status.Attempts+1)
 	return types.NamespacedName{Namespace: b.Namespace, Name: name}
 }
 
-// createJob makes the input and the Job.
+// createJob creates the input and the Job.
 func (b *buildReconciler) createJob(ctx context.Context, builder *builderv1alpha1.JobBuilder, in bundle.Input) error {
 	raw, err := json.Marshal(in)
 	if err != nil {
@@ -86,17 +86,14 @@ func (b *buildReconciler) createJob(ctx context.Context, builder *builderv1alpha
 	return nil
 }
 
-// deleteInput deletes the input of a Job that was never made.
+// deleteInput deletes the input of a Job that was never created.
 func (b *buildReconciler) deleteInput(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
 	key := b.jobKey(builder)
 	input := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	if err := deleteObject(ctx, b.client, "ConfigMap", input); err != nil {
-		return err
-	}
-	return nil
+	return deleteObject(ctx, b.client, "ConfigMap", input)
 }
 
-// podSpec has a container for each step, and each step only the secrets that it needs.
+// podSpec has a container for each step, which mounts only the secrets that it needs.
 func (b *buildReconciler) podSpec(input string) corev1.PodSpec {
 	mode := new(int32(0o440))
 	volumes := []corev1.Volume{
@@ -147,7 +144,7 @@ func (b *buildReconciler) stepContainer(name string, mounts []corev1.VolumeMount
 	}
 }
 
-// deleteJobs deletes what was made for a build outside of its namespace.
+// deleteJobs deletes the Jobs and inputs of a build in the operator's namespace.
 func (b *buildReconciler) deleteJobs(ctx context.Context, builder *builderv1alpha1.JobBuilder) error {
 	jobs, err := b.listJobs(ctx, builder)
 	if err != nil {
@@ -179,7 +176,7 @@ func (b *buildReconciler) listJobs(ctx context.Context, builder *builderv1alpha1
 	return jobs.Items, nil
 }
 
-// podResult returns the result of the last step of a pod that has one.
+// podResult returns the result of the last step of a pod that reported one.
 func podResult(pod *corev1.Pod) (build.Result, bool) {
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	for _, s := range slices.Backward(statuses) {
@@ -190,7 +187,7 @@ func podResult(pod *corev1.Pod) (build.Result, bool) {
 		var result build.Result
 		err := json.Unmarshal([]byte(t.Message), &result)
 		if s.Name != stepPush {
-			result.Image = "" // the other steps write none, and one of them runs a stranger's code
+			result.Image = "" // only push writes images, and check runs code of tenants
 		}
 		if err == nil && (result.Image != "" || len(result.Rejected) > 0 || result.Failure != nil) {
 			return result, true
@@ -203,7 +200,7 @@ func podResult(pod *corev1.Pod) (build.Result, bool) {
 	return build.Result{}, false
 }
 
-// waitingReason says what keeps the containers of pods from starting.
+// waitingReason returns why the containers of pods do not start.
 func waitingReason(pods []corev1.Pod) string {
 	for i := range pods {
 		for _, s := range slices.Concat(pods[i].Status.InitContainerStatuses, pods[i].Status.ContainerStatuses) {

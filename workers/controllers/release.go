@@ -36,7 +36,7 @@ const (
 	hashDigits = 10
 )
 
-// desiredRelease is what a release is to be.
+// desiredRelease is a release as it should be.
 type desiredRelease struct {
 	account string
 	spec    releasev1alpha1.WorkerReleaseSpec
@@ -44,7 +44,7 @@ type desiredRelease struct {
 	secrets map[string][]byte
 }
 
-// contentHash is the same for the same code, wherever it is stored.
+// contentHash is the same for the same code and settings, wherever they are stored.
 func (v desiredRelease) contentHash() string {
 	return bundle.Input{Account: v.account, Workers: []script.Worker{v.worker}}.Digest()[:hashDigits]
 }
@@ -92,7 +92,7 @@ func (d *deploymentReconciler) ensureRelease(ctx context.Context, wd *deployment
 	return current, d.pruneReleases(ctx, wd, current, releases)
 }
 
-// findRelease returns the release that has the content and the secrets, or nil.
+// findRelease returns the release with the same content and secrets, or nil.
 func (d *deploymentReconciler) findRelease(ctx context.Context, wanted desiredRelease, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
 	for i := range releases {
 		r := &releases[i]
@@ -103,7 +103,7 @@ func (d *deploymentReconciler) findRelease(ctx context.Context, wanted desiredRe
 		if err != nil {
 			return nil, err
 		}
-		// One without its copy was made by an operator that ended in between.
+		// The operator may have ended before it copied the Secret.
 		if !found || maps.EqualFunc(copied, wanted.secrets, bytes.Equal) {
 			return r.DeepCopy(), nil
 		}
@@ -111,14 +111,14 @@ func (d *deploymentReconciler) findRelease(ctx context.Context, wanted desiredRe
 	return nil, nil
 }
 
-// hasMoved tells whether what a release was made of is not in the store any more, and the same
-// content is elsewhere now.
+// hasMoved reports whether the modules of a release are missing in the store, and the same content
+// is stored elsewhere now.
 func hasMoved(r *releasev1alpha1.WorkerRelease, wanted desiredRelease) bool {
 	return hasReason(r.Status.Conditions, api.ConditionAccepted, api.ReasonScriptsMissing) && !slices.Equal(r.Spec.Modules, wanted.spec.Modules)
 }
 
-// createRelease makes a release. Its name tells its content, and its revision if it has secrets: no
-// name comes again with others.
+// createRelease creates a release. Its name contains the digest of its content, and the revision
+// if it has secrets, so that no name is used again for other secrets.
 func (d *deploymentReconciler) createRelease(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, wanted desiredRelease, releases []releasev1alpha1.WorkerRelease) (*releasev1alpha1.WorkerRelease, error) {
 	r := &releasev1alpha1.WorkerRelease{
 		ObjectMeta: metav1.ObjectMeta{
@@ -137,8 +137,8 @@ func (d *deploymentReconciler) createRelease(ctx context.Context, wd *deployment
 	return r, nil
 }
 
-// explainExists is what an error means that a release exists: it is in no cache yet, or somebody
-// else's.
+// explainExists returns the error for a release that already exists: it is not in the cache yet,
+// or belongs to another owner.
 func (d *deploymentReconciler) explainExists(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, name string, exists error) error {
 	other := &releasev1alpha1.WorkerRelease{}
 	if err := d.apiReader.Get(ctx, types.NamespacedName{Namespace: wd.Namespace, Name: name}, other); err != nil {
@@ -164,7 +164,7 @@ func releaseName(wd *deploymentv1alpha1.WorkerDeployment, wanted desiredRelease,
 	return fmt.Sprintf("%s-%d", name, lastRevision(wd, releases)+1)
 }
 
-// lastRevision is the highest that was given to a release of a WorkerDeployment.
+// lastRevision returns the highest revision of the releases of a WorkerDeployment.
 func lastRevision(wd *deploymentv1alpha1.WorkerDeployment, releases []releasev1alpha1.WorkerRelease) int64 {
 	last := wd.Status.Revision
 	for i := range releases {
@@ -173,7 +173,7 @@ func lastRevision(wd *deploymentv1alpha1.WorkerDeployment, releases []releasev1a
 	return last
 }
 
-// updateLabels has a release have the labels of its WorkerDeployment, which may have changed.
+// updateLabels copies the labels of the WorkerDeployment, which may have changed, to a release.
 func (d *deploymentReconciler) updateLabels(ctx context.Context, r *releasev1alpha1.WorkerRelease, labels map[string]string) error {
 	if maps.Equal(r.Labels, labels) {
 		return nil
@@ -183,8 +183,8 @@ func (d *deploymentReconciler) updateLabels(ctx context.Context, r *releasev1alp
 	return patchObject(ctx, d.client, "WorkerRelease", before, r)
 }
 
-// clearScriptsMissing takes back that what a release was made of is missing, if the store was just asked
-// and has it.
+// clearScriptsMissing sets Accepted to True on a release whose modules were missing, if the store
+// was just listed and has them.
 func (d *deploymentReconciler) clearScriptsMissing(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, r *releasev1alpha1.WorkerRelease) error {
 	asked := !isTrueForGeneration(wd.Status.Conditions, api.ConditionAccepted, wd.Generation)
 	if !asked || !hasReason(r.Status.Conditions, api.ConditionAccepted, api.ReasonScriptsMissing) {
@@ -195,14 +195,14 @@ func (d *deploymentReconciler) clearScriptsMissing(ctx context.Context, wd *depl
 	return patchStatus(ctx, d.client, before, r)
 }
 
-// assignRevision gives the release a new revision if it becomes the current one.
+// assignRevision assigns a new revision to a release that becomes the current one.
 func (d *deploymentReconciler) assignRevision(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, r *releasev1alpha1.WorkerRelease, wanted desiredRelease, releases []releasev1alpha1.WorkerRelease) error {
 	if wd.Status.Release == r.Name && r.Status.Revision > 0 {
 		return nil
 	}
 	last := lastRevision(wd, releases)
 	if r.Status.Revision > 0 && r.Status.Revision == last {
-		return nil // the answer of the write of the WorkerDeployment's status was lost
+		return nil // the revision was assigned, but the status of the WorkerDeployment not written
 	}
 	before := r.DeepCopy()
 	r.Status.Revision, r.Status.ObservedGeneration = last+1, r.Generation
@@ -213,8 +213,8 @@ func (d *deploymentReconciler) assignRevision(ctx context.Context, wd *deploymen
 	return patchStatus(ctx, d.client, before, r)
 }
 
-// pruneReleases deletes the oldest releases beyond the limit, but neither the current nor the served
-// one, which count first.
+// pruneReleases deletes the oldest releases beyond the limit. The current and the served release
+// stay and count first.
 func (d *deploymentReconciler) pruneReleases(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, current *releasev1alpha1.WorkerRelease, releases []releasev1alpha1.WorkerRelease) error {
 	limit := int(wd.Spec.ReleaseHistoryLimit)
 	if limit <= 0 {
@@ -243,8 +243,8 @@ func (d *deploymentReconciler) pruneReleases(ctx context.Context, wd *deployment
 	return nil
 }
 
-// getSecretCopy returns the secrets of a release as they were when it was made. A release without a
-// secretRef has none.
+// getSecretCopy returns the secrets of a release as they were when it was created. A release
+// without a secretRef has none.
 func getSecretCopy(ctx context.Context, from client.Reader, r *releasev1alpha1.WorkerRelease) (data map[string][]byte, found bool, err error) {
 	if r.Spec.SecretRef == "" {
 		return nil, true, nil
@@ -263,7 +263,7 @@ func getSecretCopy(ctx context.Context, from client.Reader, r *releasev1alpha1.W
 	return secret.Data, true, nil
 }
 
-// createSecretCopy keeps the secrets of a release, so that it can be served again as it was.
+// createSecretCopy copies the secrets of a release, so that a rollback serves them again.
 func createSecretCopy(ctx context.Context, c client.Client, r *releasev1alpha1.WorkerRelease, secrets map[string][]byte) error {
 	if r.Spec.SecretRef == "" {
 		return nil

@@ -45,7 +45,7 @@ func (r *releaseReconciler) reconcile(ctx context.Context, key types.NamespacedN
 	return rejected.retry()
 }
 
-// resolve finds the modules and the secrets of a release.
+// resolve sets the modules and the secret keys of a release, and copies its Secret.
 func (r *releaseReconciler) resolve(ctx context.Context, release *releasev1alpha1.WorkerRelease) error {
 	account, err := r.tenants.account(ctx, release.Namespace)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/spokelet/spokelet/workers/script"
 )
 
-// namespaceObjects is what a namespace asks for.
+// namespaceObjects are the WorkerDeployments and WorkerReleases of a namespace.
 type namespaceObjects struct {
 	deployments []deploymentv1alpha1.WorkerDeployment
 	releases    []releasev1alpha1.WorkerRelease
@@ -53,7 +53,7 @@ func (c namespaceObjects) findRelease(name string) *releasev1alpha1.WorkerReleas
 	return &c.releases[i]
 }
 
-// ofAccount leaves out the releases that were made when the namespace had another account.
+// ofAccount drops the releases that were created when the namespace had another account.
 func (c namespaceObjects) ofAccount(account string) namespaceObjects {
 	c.releases = slices.DeleteFunc(slices.Clone(c.releases), func(r releasev1alpha1.WorkerRelease) bool {
 		made, known := r.Labels[api.LabelAccount]
@@ -62,15 +62,14 @@ func (c namespaceObjects) ofAccount(account string) namespaceObjects {
 	return c
 }
 
-// isUsable tells whether a release can be built: it was looked at, and workerd did not reject
-// it.
+// isUsable reports whether a release is accepted, so that it can be built.
 func isUsable(r *releasev1alpha1.WorkerRelease) bool {
 	return r != nil && meta.IsStatusConditionTrue(r.Status.Conditions, api.ConditionAccepted)
 }
 
 // selectReleases returns the releases that an account is to serve, one for each script, in the order
-// of their names. Where workerd rejects the current one, that is what is served now, or else
-// the newest one that it did not reject.
+// of their names. Where workerd rejects the current release, the served one stays, or else the
+// newest accepted one is used.
 func selectReleases(account *accountv1alpha1.WorkerAccount, served *bundlev1alpha1.WorkerBundle, all namespaceObjects) ([]*releasev1alpha1.WorkerRelease, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&account.Spec.WorkerReleaseSelector)
 	if err != nil {
@@ -109,8 +108,8 @@ func (c namespaceObjects) currentReleases(selector labels.Selector) map[string]*
 		r := c.findRelease(wd.Status.Release)
 		switch {
 		case r == nil && wd.Status.Release != "":
-			// It was made a moment ago, and its event is under way: each kind has a watch of its
-			// own. What is served stays until it has come.
+			// The release was just created, and its cache has not received it yet: the served release
+			// stays until then.
 			current[wd.Spec.Template.ScriptName] = nil
 		case r != nil && metav1.IsControlledBy(r, wd) && selector.Matches(labels.Set(r.Labels)):
 			current[r.Spec.ScriptName] = r
@@ -119,7 +118,7 @@ func (c namespaceObjects) currentReleases(selector labels.Selector) map[string]*
 	return current
 }
 
-// fallbackRelease returns what is served in the place of a release that cannot be.
+// fallbackRelease returns the release to serve instead of one that is not accepted.
 func (c namespaceObjects) fallbackRelease(scriptName, served string, selector labels.Selector) *releasev1alpha1.WorkerRelease {
 	if r := c.findRelease(served); isUsable(r) && r.Spec.ScriptName == scriptName {
 		return r
@@ -148,7 +147,7 @@ func servedRelease(b *bundlev1alpha1.WorkerBundle, scriptName string) string {
 	return ""
 }
 
-// releaseModules are those of a release, wherever they are written.
+// releaseModules returns the modules of a release, from its spec or its status.
 func releaseModules(r *releasev1alpha1.WorkerRelease) []releasev1alpha1.Module {
 	if len(r.Spec.Modules) > 0 {
 		return r.Spec.Modules
@@ -156,7 +155,7 @@ func releaseModules(r *releasev1alpha1.WorkerRelease) []releasev1alpha1.Module {
 	return r.Status.Modules
 }
 
-// newInput is what an image of releases is made of.
+// newInput returns the input of the image of releases.
 func newInput(account string, releases []*releasev1alpha1.WorkerRelease) (bundle.Input, error) {
 	in := bundle.Input{Account: account}
 	for _, r := range releases {
@@ -175,7 +174,7 @@ func newInput(account string, releases []*releasev1alpha1.WorkerRelease) (bundle
 	return in, nil
 }
 
-// newWorkers are the entries of a bundle for an input and its releases, in one order.
+// newWorkers returns the workers of a bundle for an input and its releases, in the same order.
 func newWorkers(in bundle.Input, releases []*releasev1alpha1.WorkerRelease) []bundlev1alpha1.Worker {
 	workers := make([]bundlev1alpha1.Worker, 0, len(releases))
 	for i, r := range releases {

@@ -34,8 +34,8 @@ import (
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 )
 
-// maxConcurrentReconciles bounds how many objects of a kind are reconciled at a time: most of them wait for the
-// object store or the registry.
+// maxConcurrentReconciles limits how many objects of a kind are reconciled at a time: most of them
+// wait for the object store or the registry.
 const maxConcurrentReconciles = 8
 
 // NewScheme returns a scheme of all kinds that the controllers use.
@@ -52,8 +52,8 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// CacheOptions hold in memory what the controllers look at, and no more: of Secrets only
-// their metadata, which the controllers ask for by that type.
+// CacheOptions limits the caches to what the controllers use. Of Secrets they hold metadata only,
+// which the controllers request by that type.
 func CacheOptions(namespace string) (cache.Options, error) {
 	ours, err := hasLabel(api.LabelAccount)
 	if err != nil {
@@ -115,7 +115,7 @@ type setup struct {
 	mgr manager.Manager
 }
 
-// secretMetadata are all Secrets, of which only the metadata is read.
+// secretMetadata selects the metadata of Secrets.
 func secretMetadata() *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
@@ -200,7 +200,7 @@ func (s setup) setupBundles(b *builder.Builder) error {
 		Complete(withRetry(withoutResult(r.reconcile)))
 }
 
-// requestFor is a request, if both parts of it are known.
+// requestFor returns a request, or none if the name is empty.
 func requestFor(namespace, name string) []reconcile.Request {
 	if name == "" {
 		return nil

@@ -16,10 +16,10 @@ import (
 	"github.com/spokelet/spokelet/workers/tenant"
 )
 
-// tenantReader says whose a namespace is.
+// tenantReader resolves the accounts and hosts of namespaces.
 type tenantReader struct{ client client.Reader }
 
-// account returns the account of a namespace. A *problem is why there is none.
+// account returns the account of a namespace. A *statusError says why there is none.
 func (t tenantReader) account(ctx context.Context, namespace string) (string, error) {
 	claims, err := t.listAccounts(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (t tenantReader) listNamespaces(ctx context.Context) ([]corev1.Namespace, e
 	return namespaces.Items, nil
 }
 
-// resolveHost returns the host of the account of a namespace. A *problem is why it has none.
+// resolveHost returns the host of the account of a namespace. A *statusError says why it has none.
 func (t tenantReader) resolveHost(ctx context.Context, namespace, suffix string) (string, error) {
 	namespaces, err := t.listNamespaces(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (t tenantReader) resolveHost(ctx context.Context, namespace, suffix string)
 		ns := &namespaces[i]
 		id, err := accounts.Account(ns.Name)
 		if err != nil {
-			continue // it has no account, and is told so
+			continue // its status reports that it has no account
 		}
 		a, err := t.servedAccount(ctx, ns.Name)
 		if err != nil {

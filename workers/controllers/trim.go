@@ -21,8 +21,8 @@ const (
 	maxWorkMessage    = 4 << 10
 )
 
-// trimWork is the cache's transform of works: it leaves out what a cluster may make large. A
-// status without its manifests is one that the agent had no room for, too.
+// trimWork is the cache's transform of works: it drops what a cluster may make large. The agent
+// itself leaves out the manifests of a status that is too large.
 func trimWork(object any) (any, error) {
 	work, isWork := object.(*workv1.ManifestWork)
 	if !isWork {

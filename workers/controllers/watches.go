@@ -23,7 +23,7 @@ import (
 	"github.com/spokelet/spokelet/workers/placement"
 )
 
-// deletionPredicate lets only deletions through.
+// deletionPredicate accepts only deletions.
 func deletionPredicate() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
@@ -32,7 +32,7 @@ func deletionPredicate() predicate.Predicate {
 	}
 }
 
-// fieldChangedPredicate lets updates through that change what a field of an object is.
+// fieldChangedPredicate accepts updates that change a field.
 func fieldChangedPredicate[T client.Object](field func(T) string) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, was := e.ObjectOld.(T)
@@ -41,7 +41,7 @@ func fieldChangedPredicate[T client.Object](field func(T) string) predicate.Pred
 	}}
 }
 
-// podResultPredicate lets pods through in which a step has ended with something to say.
+// podResultPredicate accepts pods in which a step has reported a result.
 func podResultPredicate() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		pod, is := o.(*corev1.Pod)
@@ -56,7 +56,7 @@ func podResultPredicate() predicate.Predicate {
 // lister lists objects in the cache, of a namespace if one is given.
 type lister func(ctx context.Context, namespace string) []reconcile.Request
 
-// requestsFor returns requests for all objects of a kind that are wanted.
+// requestsFor returns a lister of requests for the wanted objects of a kind.
 func (s setup) requestsFor(kind client.ObjectList, wanted func(client.Object) bool) lister {
 	return func(ctx context.Context, namespace string) []reconcile.Request {
 		list := kind.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy of the same type
@@ -75,13 +75,13 @@ func (s setup) requestsFor(kind client.ObjectList, wanted func(client.Object) bo
 	}
 }
 
-// hostChangedPredicate lets updates of WorkerAccounts through that give one a host, or take it away.
+// hostChangedPredicate accepts updates of WorkerAccounts that change the host.
 func hostChangedPredicate() predicate.Predicate {
 	return fieldChangedPredicate(func(a *accountv1alpha1.WorkerAccount) string { return a.Status.Host })
 }
 
-// accountsWaitingForHost are the namespaces of the WorkerAccounts beside one whose host was taken: it
-// may be free now. One that has the same host is told, too, that it is not alone.
+// accountsWaitingForHost returns the namespaces of the WorkerAccounts whose host was taken, which may
+// be free now, and of those with the same host.
 func (s setup) accountsWaitingForHost(ctx context.Context, o client.Object) []reconcile.Request {
 	account, ok := o.(*accountv1alpha1.WorkerAccount)
 	if !ok {
@@ -98,10 +98,10 @@ func (s setup) accountsWaitingForHost(ctx context.Context, o client.Object) []re
 	return requests
 }
 
-// matchAll is for lists of which nothing is left out.
+// matchAll accepts every object.
 func matchAll(client.Object) bool { return true }
 
-// deploymentsWithTakenName are the WorkerDeployments beside one whose name was taken: it may be free now.
+// deploymentsWithTakenName returns the WorkerDeployments whose name was taken: it may be free now.
 func (s setup) deploymentsWithTakenName(ctx context.Context, o client.Object) []reconcile.Request {
 	return s.requestsFor(&deploymentv1alpha1.WorkerDeploymentList{}, func(other client.Object) bool {
 		wd, ok := other.(*deploymentv1alpha1.WorkerDeployment)
@@ -109,8 +109,8 @@ func (s setup) deploymentsWithTakenName(ctx context.Context, o client.Object) []
 	})(ctx, o.GetNamespace())
 }
 
-// bundlesForWork are those of the account of a work: the one that it is of, and those that wait
-// for it to be gone.
+// bundlesForWork returns the bundles of the account of a work: the owner, and those that wait for
+// its deletion.
 func (s setup) bundlesForWork(ctx context.Context, o client.Object) []reconcile.Request {
 	return s.requestsFor(&bundlev1alpha1.WorkerBundleList{}, func(user client.Object) bool {
 		b, ok := user.(*bundlev1alpha1.WorkerBundle)
@@ -118,7 +118,7 @@ func (s setup) bundlesForWork(ctx context.Context, o client.Object) []reconcile.
 	})(ctx, "")
 }
 
-// deploymentsForSecret are the WorkerDeployments that name a Secret.
+// deploymentsForSecret returns the WorkerDeployments that name a Secret.
 func (s setup) deploymentsForSecret(ctx context.Context, o client.Object) []reconcile.Request {
 	return s.requestsFor(&deploymentv1alpha1.WorkerDeploymentList{}, func(user client.Object) bool {
 		wd, ok := user.(*deploymentv1alpha1.WorkerDeployment)
@@ -126,7 +126,7 @@ func (s setup) deploymentsForSecret(ctx context.Context, o client.Object) []reco
 	})(ctx, o.GetNamespace())
 }
 
-// bundlesForSecret are the WorkerBundles that a Secret is sent with.
+// bundlesForSecret returns the WorkerBundles whose works contain a Secret.
 func (s setup) bundlesForSecret(ctx context.Context, o client.Object) []reconcile.Request {
 	operators := o.GetNamespace() == s.Namespace && o.GetName() == s.Settings.Registry.PullSecret
 	namespace := o.GetNamespace()

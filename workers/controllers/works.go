@@ -20,8 +20,8 @@ import (
 	"github.com/spokelet/spokelet/workers/placement"
 )
 
-// listWorks returns those of a bundle, by cluster, and others that have their name. Labels say
-// nothing of whose a work is: whoever may write works in one cluster's namespace sets them.
+// listWorks returns the works of a bundle, by cluster, and others with the same name. Labels do not
+// prove ownership: anyone who may write works in a cluster's namespace can set them.
 func (b *bundleReconciler) listWorks(ctx context.Context, bundle *bundlev1alpha1.WorkerBundle) (mine, others map[string]*workv1.ManifestWork, err error) {
 	var all workv1.ManifestWorkList
 	if err := b.client.List(ctx, &all, client.MatchingFields{indexName: placement.Name(bundle.Spec.Account)}); err != nil {
@@ -39,12 +39,12 @@ func (b *bundleReconciler) listWorks(ctx context.Context, bundle *bundlev1alpha1
 	return mine, others, nil
 }
 
-// isWorkOf tells whether a work, which has the name of an account's, is that of a bundle.
+// isWorkOf reports whether a work was created for a bundle.
 func isWorkOf(w *workv1.ManifestWork, bundle *bundlev1alpha1.WorkerBundle) bool {
 	return w.Annotations[api.AnnotationBundle] == string(bundle.UID)
 }
 
-// applyWorks writes the works of clusters. The problem is what none of them could be told.
+// applyWorks writes the works of clusters. A statusError concerns all clusters.
 func (b *bundleReconciler) applyWorks(ctx context.Context, p placement.Placement, clusters []string, works, others map[string]*workv1.ManifestWork) ([]bundlev1alpha1.ClusterStatus, *statusError, error) {
 	var errs []error
 	status := make([]bundlev1alpha1.ClusterStatus, 0, len(clusters))
@@ -60,10 +60,9 @@ func (b *bundleReconciler) applyWorks(ctx context.Context, p placement.Placement
 	return status, nil, errors.Join(errs...)
 }
 
-// applyWork writes the work of one cluster, if it is not that already, and returns what the
-// cluster says.
+// applyWork writes the work of one cluster, if it changed, and returns the status of the cluster.
 func (b *bundleReconciler) applyWork(ctx context.Context, p placement.Placement, wanted, other *workv1.ManifestWork) (bundlev1alpha1.ClusterStatus, error) {
-	if other != nil { // its deletion is an event
+	if other != nil { // the deletion of the other work is an event
 		return conflictStatus(other), nil
 	}
 	work, err := b.writeWork(ctx, wanted, p.Before)
@@ -78,8 +77,8 @@ func (b *bundleReconciler) applyWork(ctx context.Context, p placement.Placement,
 	return placement.Status(work, placement.Revision(p)), nil
 }
 
-// explainExists is what an error means that a work exists: it is in no cache yet, or somebody else's.
-// The cache has none of those: it is tried again.
+// explainExists returns the status for a work that already exists: it is not in the cache yet, or
+// belongs to someone else. The cache has no such work, so the error causes a retry.
 func (b *bundleReconciler) explainExists(ctx context.Context, p placement.Placement, wanted *workv1.ManifestWork, exists error) (bundlev1alpha1.ClusterStatus, error) {
 	work := &workv1.ManifestWork{}
 	if err := b.apiReader.Get(ctx, client.ObjectKeyFromObject(wanted), work); err != nil {
@@ -102,7 +101,7 @@ func conflictStatus(other *workv1.ManifestWork) bundlev1alpha1.ClusterStatus {
 	return s
 }
 
-// writeWork writes a work, if the existing one is not that already.
+// writeWork creates or updates a work, if it differs.
 func (b *bundleReconciler) writeWork(ctx context.Context, wanted, existing *workv1.ManifestWork) (*workv1.ManifestWork, error) {
 	switch {
 	case existing == nil:
@@ -134,7 +133,7 @@ func containsAll(part, whole map[string]string) bool {
 	return true
 }
 
-// deleteWorks deletes works, and says of each cluster how far that is.
+// deleteWorks deletes works and returns the status of each cluster.
 func (b *bundleReconciler) deleteWorks(ctx context.Context, works map[string]*workv1.ManifestWork) ([]bundlev1alpha1.ClusterStatus, error) {
 	var errs []error
 	left := make([]bundlev1alpha1.ClusterStatus, 0, len(works))

@@ -25,10 +25,9 @@ import (
 	"github.com/spokelet/spokelet/workers/version"
 )
 
-// Deploy has a version served: it writes the WorkerDeployment, and returns when there is an
-// image with the version that the clusters are to run. If the version cannot be served the
-// WorkerDeployment is again what it was before. force deploys a version whose secrets are
-// older than those of what is deployed.
+// Deploy deploys a version: it writes the WorkerDeployment and waits until the clusters are to run
+// an image with the version. If the version cannot be served, the WorkerDeployment is restored. force
+// deploys a version whose secrets are older than those of the current one.
 func (d *Deployer) Deploy(ctx context.Context, a Account, name, id string, by Author, force bool) (Deployment, error) {
 	v, err := d.Version(ctx, a, name, id)
 	if errors.Is(err, ErrNotFound) {
@@ -64,7 +63,7 @@ func (d *Deployer) Deploy(ctx context.Context, a Account, name, id string, by Au
 	return deployment, nil
 }
 
-// checkSecretsUnchanged refuses to go back to older secrets.
+// checkSecretsUnchanged returns an error if a version would restore older secrets.
 func (d *Deployer) checkSecretsUnchanged(ctx context.Context, a Account, name string, v version.Version) error {
 	current, err := d.Current(ctx, a, name)
 	if errors.Is(err, ErrNotFound) {
@@ -102,7 +101,7 @@ func (d *Deployer) checkSecretsUnchanged(ctx context.Context, a Account, name st
 	return &SecretsChangedError{Names: changed}
 }
 
-// writeTemplate has the WorkerDeployment ask for a version. before is nil if it is new.
+// writeTemplate writes a version to the WorkerDeployment. before is nil if it is new.
 func (d *Deployer) writeTemplate(ctx context.Context, a Account, v version.Version, deployment Deployment) (before, after *deploymentv1alpha1.WorkerDeployment, err error) {
 	raw, err := json.Marshal(deployment)
 	if err != nil {
@@ -144,13 +143,13 @@ func (d *Deployer) createWorkerDeployment(ctx context.Context, a Account, v vers
 	return wd, err
 }
 
-// waitUntilBuilt returns when the operator has an image with a deployment, or says why there is none.
+// waitUntilBuilt waits until the operator has an image with a deployment, or returns why it has none.
 func (d *Deployer) waitUntilBuilt(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment) error {
 	within, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
 	last := "the operator has not looked at it"
 	for {
-		// API servers end watches now and then.
+		// API servers end watches periodically.
 		done, err := d.watchUntilBuilt(within, wd, deployment, &last)
 		switch {
 		case within.Err() != nil && err != nil && !isFinal(err):
@@ -161,14 +160,14 @@ func (d *Deployer) waitUntilBuilt(ctx context.Context, wd *deploymentv1alpha1.Wo
 	}
 }
 
-// isFinal reports whether an error says what became of a deployment. Others may come of a context
-// that ends, which watches and requests report in words of their own.
+// isFinal reports whether an error is the outcome of a deployment. Other errors may come from a
+// context that has ended.
 func isFinal(err error) bool {
 	return slices.ContainsFunc([]error{ErrConflict, ErrInvalid, ErrRejected, ErrPending, ErrNotOpened}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// watchUntilBuilt looks at each state of a WorkerDeployment until the watch ends. last is what the latest
-// one waits for.
+// watchUntilBuilt checks each state of a WorkerDeployment until the watch ends. last is set to what
+// the latest state waits for.
 func (d *Deployer) watchUntilBuilt(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, deployment Deployment, last *string) (done bool, err error) {
 	events, err := d.watch(ctx, wd)
 	if err != nil {
@@ -204,9 +203,8 @@ func (d *Deployer) watch(ctx context.Context, wd *deploymentv1alpha1.WorkerDeplo
 	return events, nil
 }
 
-// checkProgress says from the state of a WorkerDeployment whether a deployment is done, or what it
-// waits for. asked is the WorkerDeployment as it was written. An error is why it cannot be
-// served.
+// checkProgress returns whether a deployment is done, or what it waits for. asked is the
+// WorkerDeployment as it was written. The error is why it cannot be served.
 func (d *Deployer) checkProgress(ctx context.Context, kind watch.EventType, wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) (done bool, why string, err error) {
 	name := asked.Spec.Template.ScriptName
 	now, ok := parseDeployment(wd)
@@ -234,14 +232,14 @@ func (d *Deployer) checkProgress(ctx context.Context, kind watch.EventType, wd, 
 	return isBuilt(wd)
 }
 
-// hasDeployment reports whether a WorkerDeployment is as a deployment has written it. Who changes the
-// template with kubectl leaves the annotation.
+// hasDeployment reports whether a WorkerDeployment still has the template of a deployment. A change
+// with kubectl does not remove the annotation.
 func hasDeployment(wd, asked *deploymentv1alpha1.WorkerDeployment, deployment Deployment) bool {
 	now, _ := parseDeployment(wd)
 	return now.ID == deployment.ID && version.Template(wd.Spec.Template) == version.Template(asked.Spec.Template)
 }
 
-// checkRejected returns what workerd says of the current release.
+// checkRejected returns an error if workerd rejected the current release.
 func (d *Deployer) checkRejected(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment) error {
 	var r releasev1alpha1.WorkerRelease
 	err := d.config.Client.Get(ctx, client.ObjectKey{Namespace: wd.Namespace, Name: wd.Status.Release}, &r)
@@ -262,7 +260,7 @@ func (d *Deployer) checkRejected(ctx context.Context, wd *deploymentv1alpha1.Wor
 	}
 }
 
-// isBuilt tells whether the clusters are to run the current release.
+// isBuilt reports whether the clusters are to run the current release.
 func isBuilt(wd *deploymentv1alpha1.WorkerDeployment) (done bool, why string, err error) {
 	name := wd.Spec.Template.ScriptName
 	if wd.Status.Served == wd.Status.Release {
@@ -283,7 +281,7 @@ func isBuilt(wd *deploymentv1alpha1.WorkerDeployment) (done bool, why string, er
 	}
 }
 
-// rollBack takes back a deployment that cannot be served. One that is only not served yet stays.
+// rollBack restores the WorkerDeployment if a deployment cannot be served. A pending one stays.
 func (d *Deployer) rollBack(ctx context.Context, a Account, before, after *deploymentv1alpha1.WorkerDeployment, deployment Deployment, why error) error {
 	if !errors.Is(why, ErrInvalid) && !errors.Is(why, ErrRejected) {
 		return why
@@ -321,8 +319,8 @@ func (d *Deployer) rollBack(ctx context.Context, a Account, before, after *deplo
 	return why
 }
 
-// removeUpload removes a version that cannot be served, if it is the one that was just uploaded. An older
-// one could be served once: it is something else that is wrong.
+// removeUpload removes a version that cannot be served, if it is the latest upload. An older version
+// was served before, so something else is wrong.
 func (d *Deployer) removeUpload(ctx context.Context, a Account, before *deploymentv1alpha1.WorkerDeployment, name, id string) error {
 	latest, err := d.config.Versions.Latest(ctx, a.ID, name)
 	if errors.Is(err, version.ErrNotFound) || err == nil && latest.ID != id {

@@ -48,7 +48,6 @@ var (
 // SecretsChangedError says that a version has other secrets than what is deployed.
 type SecretsChangedError struct{ Names []string }
 
-// Error implements error.
 func (e *SecretsChangedError) Error() string {
 	return "The following secrets have changed: " + strings.Join(e.Names, ", ")
 }
@@ -105,7 +104,7 @@ type Config struct {
 	Log logr.Logger
 }
 
-// Deployer may be used by many at a time.
+// Deployer deploys scripts. Its methods may be called concurrently.
 type Deployer struct{ config Config }
 
 // New returns a Deployer.
@@ -125,8 +124,8 @@ type Account struct {
 	ID, Namespace string
 }
 
-// WithMemory returns the context for a request of an account: what is read with it counts until it
-// ends.
+// WithMemory returns the context for a request of an account: bytes that are read with it count until
+// it ends.
 func (d *Deployer) WithMemory(ctx context.Context, a Account) context.Context {
 	return d.config.Memory.WithAccount(ctx, a.ID)
 }
@@ -207,7 +206,7 @@ func (d *Deployer) Upload(ctx context.Context, a Account, name, author string, u
 	return v, nil
 }
 
-// removeUnused removes what nothing needs any more. What could not be removed is, the next time.
+// removeUnused removes unneeded versions and secrets. After a failure the next call removes them.
 func (d *Deployer) removeUnused(ctx context.Context, a Account, name string) {
 	var (
 		templates []version.Summary
@@ -229,11 +228,11 @@ func (d *Deployer) removeUnused(ctx context.Context, a Account, name string) {
 	}
 }
 
-// defaultDate is what Cloudflare takes for a script without a compatibility date.
+// defaultDate is the compatibility date that Cloudflare assumes if a script has none.
 const defaultDate = "2021-11-02"
 
-// getBaseVersion is the version that an upload changes: the latest one, or what is deployed. It is nil
-// if there is none.
+// getBaseVersion returns the version that an upload changes: the latest one, or else the deployed
+// one. It is nil if there is none.
 func (d *Deployer) getBaseVersion(ctx context.Context, a Account, name string) (*version.Version, error) {
 	latest, err := d.config.Versions.Latest(ctx, a.ID, name)
 	if err == nil {
@@ -249,8 +248,7 @@ func (d *Deployer) getBaseVersion(ctx context.Context, a Account, name string) (
 	return &current, err
 }
 
-// validate refuses what the operator would, before anything is stored. The content has no ETag
-// yet.
+// validate runs the operator's checks before anything is stored. The content has no ETag yet.
 func validate(v version.Version, files []upload.File) error {
 	modules := make([]releasev1alpha1.Module, 0, len(files))
 	for _, f := range files {
@@ -270,7 +268,7 @@ func toVersionFiles(uploaded []upload.File) []version.File {
 	return all
 }
 
-// saveVersion stores a version, its secrets first. After an error neither is there.
+// saveVersion stores a version, its secrets first. After an error neither exists.
 func (d *Deployer) saveVersion(ctx context.Context, a Account, v version.Version, secrets map[string][]byte, files []version.File) error {
 	if v.Script.SecretRef != secretName(v) {
 		return d.config.Versions.Save(ctx, a.ID, v, files)
@@ -313,7 +311,7 @@ func (d *Deployer) Delete(ctx context.Context, a Account, name string) error {
 	return d.deleteSecrets(ctx, a, name, nil)
 }
 
-// deleteObject deletes an object as it was read. One that is gone is deleted.
+// deleteObject deletes an object with the UID that was read. It may not exist any more.
 func (d *Deployer) deleteObject(ctx context.Context, kind string, obj client.Object) error {
 	uid := obj.GetUID()
 	err := client.IgnoreNotFound(d.config.Client.Delete(ctx, obj, client.Preconditions{UID: &uid}))
@@ -323,8 +321,7 @@ func (d *Deployer) deleteObject(ctx context.Context, kind string, obj client.Obj
 	return nil
 }
 
-// pruneVersions removes what nothing needs: in use is what the WorkerDeployment asks for, and its
-// releases.
+// pruneVersions removes versions and secrets that neither the WorkerDeployment nor its releases use.
 func (d *Deployer) pruneVersions(ctx context.Context, a Account, name string, inUse []version.Summary) error {
 	needs := version.Retention{KeepFolders: sets.New[string](), KeepNewest: minVersions}
 	needed := sets.New[string]()
@@ -351,7 +348,7 @@ func (d *Deployer) pruneVersions(ctx context.Context, a Account, name string, in
 	return d.deleteSecrets(ctx, a, name, needed)
 }
 
-// classifyHubError says of an error of the hub what it is for a developer.
+// classifyHubError wraps an error of the hub in one of the package.
 func classifyHubError(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

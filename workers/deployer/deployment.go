@@ -24,7 +24,7 @@ import (
 	"github.com/spokelet/spokelet/workers/version"
 )
 
-// Author is who does something, and why.
+// Author is the user who makes a change, and the reason.
 type Author struct {
 	// Name is his user name on the hub.
 	Name string
@@ -42,14 +42,14 @@ type Deployment struct {
 	Message string `json:"message,omitempty"`
 }
 
-// parseDeployment returns what the annotation of a WorkerDeployment says.
+// parseDeployment parses the annotation of a WorkerDeployment.
 func parseDeployment(wd *deploymentv1alpha1.WorkerDeployment) (Deployment, bool) {
 	var a Deployment
 	err := json.Unmarshal([]byte(wd.Annotations[api.AnnotationDeployment]), &a)
 	return a, err == nil && a.ID != ""
 }
 
-// deployedRelease is a release that was current once, without its template. Its ID is its UID.
+// deployedRelease is a release that was current at some time, without its template. Its ID is its UID.
 type deployedRelease struct {
 	version.Summary
 
@@ -57,7 +57,7 @@ type deployedRelease struct {
 	revision int64
 }
 
-// pageSize is how many releases are in memory at a time: each may have more than a MiB.
+// pageSize limits how many releases are in memory at a time: each may have more than a MiB.
 const pageSize = 5
 
 // listReleases returns those of a WorkerDeployment that were current once and that workerd did
@@ -97,20 +97,20 @@ func findByTemplate(all []version.Summary, template string) *version.Summary {
 	return &all[i]
 }
 
-// releaseVersion is the version that a release is, if no upload made it: it has the release's UID.
+// releaseVersion returns the version of a release that no upload created: its ID is the release's UID.
 func (d *Deployer) releaseVersion(a Account, r *releasev1alpha1.WorkerRelease) version.Version {
 	v := d.newObjectVersion(a, r, r.Spec.Script)
 	v.SecretNames = r.Status.SecretKeys
 	return v
 }
 
-// templateVersion is the version that a WorkerDeployment asks for, if neither an upload nor a release
-// has its template.
+// templateVersion returns the version of a WorkerDeployment whose template neither an upload nor a
+// release has.
 func (d *Deployer) templateVersion(a Account, wd *deploymentv1alpha1.WorkerDeployment) version.Version {
 	return d.newObjectVersion(a, wd, wd.Spec.Template)
 }
 
-// newObjectVersion is the version that an object of the hub has: its ID is the object's UID.
+// newObjectVersion returns a version whose ID is the UID of an object.
 func (d *Deployer) newObjectVersion(a Account, obj client.Object, script releasev1alpha1.Script) version.Version {
 	v := version.Version{Script: script}
 	v.ID, v.CreatedOn = string(obj.GetUID()), obj.GetCreationTimestamp().UTC()
@@ -118,7 +118,7 @@ func (d *Deployer) newObjectVersion(a Account, obj client.Object, script release
 	return v
 }
 
-// history is all that is known of a script.
+// history holds the versions and releases of a script.
 type history struct {
 	wd *deploymentv1alpha1.WorkerDeployment
 	// template is what the WorkerDeployment asks for, as if nobody had uploaded it.
@@ -140,8 +140,8 @@ func (d *Deployer) getHistory(ctx context.Context, a Account, name string) (hist
 	return history{wd: wd, template: d.templateVersion(a, wd), releases: releases, versions: versions}, err
 }
 
-// currentVersion is the version that the WorkerDeployment asks for. Of two with its template it is
-// the one that was deployed: secrets that are set and deleted make such versions.
+// currentVersion returns the version of the WorkerDeployment. Of two versions with its template,
+// which setting and deleting a secret creates, it is the deployed one.
 func (h history) currentVersion() version.Summary {
 	template := h.template.Template
 	if now, ok := parseDeployment(h.wd); ok {
@@ -169,7 +169,7 @@ func (h history) versionOf(r deployedRelease) version.Summary {
 	return r.Summary
 }
 
-// loadVersion returns a version of a history.
+// loadVersion loads a version of a history.
 func (d *Deployer) loadVersion(ctx context.Context, a Account, h history, id string) (version.Version, error) {
 	name := h.wd.Spec.Template.ScriptName
 	if i := slices.IndexFunc(h.releases, func(r deployedRelease) bool { return r.ID == id }); i >= 0 {

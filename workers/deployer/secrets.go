@@ -29,17 +29,17 @@ import (
 // maxSecrets bounds the secrets of a script, in bytes, as an API server does a Secret.
 const maxSecrets = 1 << 20
 
-// uploadGracePeriod is how long a Secret may be waiting for its version to be stored.
+// uploadGracePeriod is how long a Secret may exist before its version is stored.
 const uploadGracePeriod = time.Hour
 
-// objectName is the name of a script as Kubernetes takes it.
+// objectName returns the name of a script as a Kubernetes name.
 func objectName(scriptName string) string { return strings.ReplaceAll(scriptName, "_", "-") }
 
 // secretName is that of the Secret of a version that has secrets of its own.
 func secretName(v version.Version) string { return objectName(v.Script.ScriptName) + "-" + v.ID }
 
-// inheritBindings adds to a version what it has of the one before: secrets and settings that the
-// upload keeps or names without a value. It returns the secrets.
+// inheritBindings adds to a version the secrets and bindings of the previous one that the upload
+// keeps or names without a value. It returns the secrets.
 func (d *Deployer) inheritBindings(ctx context.Context, a Account, v *version.Version, up *upload.Upload, base *version.Version) (map[string][]byte, error) {
 	if base == nil {
 		base = &version.Version{}
@@ -77,8 +77,7 @@ func (d *Deployer) inheritBindings(ctx context.Context, a Account, v *version.Ve
 	return secrets, assignSecret(v, secrets, before, base.Script.SecretRef)
 }
 
-// assignSecret has a version name a Secret: the one of the version before if that has the same
-// values.
+// assignSecret sets the Secret of a version: that of the previous version if it has the same values.
 func assignSecret(v *version.Version, secrets, before map[string][]byte, beforeRef string) error {
 	v.SecretNames = slices.Sorted(maps.Keys(secrets))
 	size := 0
@@ -98,8 +97,8 @@ func assignSecret(v *version.Version, secrets, before map[string][]byte, beforeR
 	return nil
 }
 
-// getSecret reads the Secret that a version names, if it is one for the script: who may write
-// WorkerDeployments names any, and learns nothing of the others.
+// getSecret reads the Secret of a version, if it has the label of the script: users who may write
+// WorkerDeployments can name any Secret, and must learn nothing of others.
 func (d *Deployer) getSecret(ctx context.Context, a Account, v version.Version, into client.Object) error {
 	err := d.config.Client.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: v.Script.SecretRef}, into)
 	if apierrors.IsNotFound(err) || err == nil && into.GetLabels()[api.LabelScript] != v.Script.ScriptName {
@@ -145,7 +144,7 @@ func (d *Deployer) createSecret(ctx context.Context, a Account, v version.Versio
 	return secret, nil
 }
 
-// setSecretOwner has the Secret of a version, which may be nil, go with its WorkerDeployment.
+// setSecretOwner makes the WorkerDeployment the owner of the Secret of a version, which may be nil.
 func (d *Deployer) setSecretOwner(ctx context.Context, wd *deploymentv1alpha1.WorkerDeployment, secret *metav1.PartialObjectMetadata) error {
 	if secret == nil || secret.Labels[api.LabelVersion] == "" || len(secret.OwnerReferences) > 0 {
 		return nil
@@ -213,8 +212,8 @@ func (d *Deployer) AddVersion(ctx context.Context, a Account, name string, chang
 	return d.changeSecrets(ctx, a, *latest, change, by)
 }
 
-// changeSecrets stores a version that is another one with other secrets. It is the same one if that
-// has them.
+// changeSecrets stores a copy of a version with other secrets. If they do not change it returns the
+// version itself.
 func (d *Deployer) changeSecrets(ctx context.Context, a Account, from version.Version, change map[string]*string, by Author) (version.Version, error) {
 	held, err := d.getVersionSecret(ctx, a, from)
 	if err != nil {

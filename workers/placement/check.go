@@ -12,7 +12,7 @@ import (
 	"github.com/spokelet/spokelet/workers/script"
 )
 
-// validate says why a placement cannot be served. Its messages name no values.
+// validate returns why a placement cannot be served. Its messages contain no values.
 func (p Placement) validate() error {
 	for _, field := range []struct{ name, value string }{
 		{"account", p.Account}, {"namespace on the hub", p.HubNamespace}, {"cluster", p.Cluster}, {"deploymentName", p.deploymentName()},
@@ -24,7 +24,7 @@ func (p Placement) validate() error {
 	return errors.Join(p.validateNames(), p.validateSecrets())
 }
 
-// validateNames refuses workers that would share what each has for itself.
+// validateNames refuses workers with the same service, port name or port.
 func (p Placement) validateNames() error {
 	services, ports, numbers := map[string]string{}, map[string]string{}, map[int32]string{}
 	for _, w := range p.Bundle.Spec.Workers {
@@ -49,8 +49,8 @@ func reserve[T comparable](taken map[T]string, what T, worker string) error {
 	return nil
 }
 
-// validateSecrets refuses what would keep pods from starting, or give a worker what is not
-// its own: prefixes of two workers, A_ and A_B_, may make the same name of two keys.
+// validateSecrets refuses secrets that would keep pods from starting, or give a worker a variable of
+// another one: the prefixes A_ and A_B_ may produce the same name from two keys.
 func (p Placement) validateSecrets() error {
 	variables := map[string]string{}
 	for _, w := range p.Bundle.Spec.Workers {

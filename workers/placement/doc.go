@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placement says what of a bundle is in a cluster, and reads back what became of it.
+// Package placement creates the ManifestWork of a bundle for a cluster, and reads its status.
 //
 //   - [Work] makes the ManifestWork of a bundle in one cluster: a namespace of the account
 //     with a Deployment and all that belongs to it.

@@ -43,7 +43,7 @@ type Placement struct {
 	Before *workv1.ManifestWork
 }
 
-// SizeError says that a work is more than the hub takes.
+// SizeError is returned for a work that is too large for the hub.
 type SizeError struct {
 	Account string
 	// Bytes of the manifests, and of the Secrets among them.
@@ -51,7 +51,6 @@ type SizeError struct {
 	Limit          int
 }
 
-// Error implements error.
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("the work of account %s has %d bytes, %d of them of Secrets: at most %d are possible", e.Account, e.Bytes, e.Secrets, e.Limit)
 }
@@ -122,7 +121,7 @@ func (p Placement) revision() (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:revisionDigits], nil
 }
 
-// hasWorkers tells whether there is something to run.
+// hasWorkers reports whether there is something to run.
 func (p Placement) hasWorkers() bool {
 	return p.Bundle != nil && p.Bundle.Spec.PodTemplate.Image != "" && len(p.Bundle.Spec.Workers) > 0
 }
@@ -141,7 +140,7 @@ func (p Placement) normalized() Placement {
 	return p
 }
 
-// publicObjects returns the objects that are no Secrets, as they are asked for.
+// publicObjects returns the objects that are no Secrets.
 func (p Placement) publicObjects(revision string) []runtime.Object {
 	all := []runtime.Object{p.namespace(), p.networkPolicy(), p.deployment(revision)}
 	all = append(all, p.services()...)

@@ -17,8 +17,8 @@ import (
 	"github.com/spokelet/spokelet/workers/script"
 )
 
-// routes lead from the account's host to the workers, to each by the path of its name. A route
-// without a host would be one on everybody's.
+// routes route the account's host to the workers, each by the path of its name. A route without a
+// host would match all hosts.
 func (p Placement) routes() []runtime.Object {
 	if p.Host == "" {
 		return nil

@@ -13,6 +13,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	bundlev1alpha1 "github.com/spokelet/spokelet/workers/api/bundle/v1alpha1"
+	"github.com/spokelet/spokelet/workers/truncate"
 )
 
 const (
@@ -26,9 +27,9 @@ const (
 	messageLeaving    = "it is being removed from the cluster"
 )
 
-// Status reads what a cluster says of a work. It is ready if it has applied all of what it
-// was told and serves that revision, by its own words; a condition of another revision, or
-// of before that revision was applied, is none. The image is the one that all pods of the
+// Status returns the status of a work in its cluster. It is ready if the cluster has applied all
+// manifests and reports that it serves the revision; a condition of another revision, or from before
+// the revision was applied, does not count. The image is the one that all pods of the
 // cluster have, of whatever revision.
 func Status(w *workv1.ManifestWork, revision string) bundlev1alpha1.ClusterStatus {
 	if w == nil {
@@ -39,12 +40,12 @@ func Status(w *workv1.ManifestWork, revision string) bundlev1alpha1.ClusterStatu
 	if says.served {
 		s.Image = says.image
 	}
-	s.Message = truncate(notReadyReason(w, says, revision))
+	s.Message = truncate.Text(notReadyReason(w, says, revision), maxMessage)
 	s.Ready = s.Message == ""
 	return s
 }
 
-// notReadyReason says what keeps a work from being ready; empty: nothing.
+// notReadyReason returns why a work is not ready, or an empty string.
 func notReadyReason(w *workv1.ManifestWork, says servedAnswer, revision string) string {
 	applied := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkApplied)
 	switch {
@@ -94,12 +95,12 @@ func parseAnswer(w *workv1.ManifestWork) servedAnswer {
 	return says
 }
 
-// isRevision tells a revision from the words of an error.
+// isRevision distinguishes a revision from the text of an error.
 func isRevision(text string) bool {
 	return len(text) == revisionDigits && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// applyFailures name the first manifest that the cluster did not take, and how many others.
+// applyFailures names the first manifest that the cluster could not apply, and counts the others.
 func applyFailures(w *workv1.ManifestWork, otherwise string) string {
 	first, n := "", 0
 	for _, m := range w.Status.ResourceStatus.Manifests {
@@ -117,10 +118,10 @@ func applyFailures(w *workv1.ManifestWork, otherwise string) string {
 	case 1:
 		return first
 	}
-	return fmt.Sprintf("%s (and %d more)", truncate(first), n-1)
+	return fmt.Sprintf("%s (and %d more)", truncate.Text(first, maxMessage), n-1)
 }
 
-// deploymentFailure says that the Deployment cannot be seen: what was said of it before still stands
+// deploymentFailure returns why the Deployment cannot be read; its other conditions are outdated
 // then.
 func deploymentFailure(w *workv1.ManifestWork) string {
 	c := meta.FindStatusCondition(deploymentCondition(w).Conditions, workv1.ManifestAvailable)
@@ -130,7 +131,7 @@ func deploymentFailure(w *workv1.ManifestWork) string {
 	return "Deployment: " + cmp.Or(c.Message, c.Reason)
 }
 
-// availableReplicas is how many pods of the Deployment are.
+// availableReplicas returns how many pods of the Deployment are available.
 func availableReplicas(w *workv1.ManifestWork) int64 {
 	for _, v := range deploymentCondition(w).StatusFeedbacks.Values {
 		if v.Name == feedbackAvailable && v.Value.Integer != nil {
@@ -140,7 +141,7 @@ func availableReplicas(w *workv1.ManifestWork) int64 {
 	return 0
 }
 
-// deploymentCondition returns what is said of the Deployment; a work has one.
+// deploymentCondition returns the status of the Deployment; a work has one.
 func deploymentCondition(w *workv1.ManifestWork) workv1.ManifestCondition {
 	for _, m := range w.Status.ResourceStatus.Manifests {
 		if m.ResourceMeta.Group == "apps" && m.ResourceMeta.Resource == "deployments" {
@@ -148,12 +149,4 @@ func deploymentCondition(w *workv1.ManifestWork) workv1.ManifestCondition {
 		}
 	}
 	return workv1.ManifestCondition{}
-}
-
-func truncate(message string) string {
-	const more = "..."
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage-len(more)], "") + more
 }

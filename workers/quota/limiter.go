@@ -22,10 +22,10 @@ const (
 	costPerByte = 3
 )
 
-// ErrExceeded is the error of reads for which there is no room. There is, later.
+// ErrExceeded is the error of reads beyond a limit. A later attempt may succeed.
 var ErrExceeded = errors.New("requests have too much in memory: try again later, or at fewer at a time")
 
-// Limiter may be used by many at a time.
+// Limiter limits the bytes of accounts. Its methods may be called concurrently.
 type Limiter struct{ memory *quota.Memory } // by account
 
 // New returns a Budget of bytes for all accounts together, and for each.
@@ -64,7 +64,6 @@ func Transport(next http.RoundTripper) http.RoundTripper { return transport{next
 
 type transport struct{ next http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := t.next.RoundTrip(request)
 	if err != nil {
@@ -83,7 +82,6 @@ type countedBody struct {
 	held *quota.Account
 }
 
-// Read implements io.Reader.
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.held.Grow(int64(n)*costPerByte) != nil { // its error names the account

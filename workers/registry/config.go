@@ -135,7 +135,6 @@ var errNoTLS = errors.New("the registry does not speak TLS, and the configuratio
 // that look local, and would send credentials so.
 type tlsOnly struct{ next http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper.
 func (e tlsOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" {
 		return nil, errNoTLS

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/spokelet/spokelet/workers/httpclient"
+	"github.com/spokelet/spokelet/workers/truncate"
 )
 
 var (
@@ -34,8 +35,8 @@ var (
 // maxAnswerBytes bounds what is repeated of an answer.
 const maxAnswerBytes = 256
 
-// classify says which of the package's errors an error of the library is. The context is the
-// caller's: one that the caller gave up is no fault of the registry.
+// classify maps an error of the library to one of the package. The context is the caller's: its
+// cancellation is no failure of the registry.
 func classify(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Canceled
@@ -64,7 +65,7 @@ func classifyAnswer(answer *transport.Error) error {
 	}
 }
 
-// describeAnswer is what an answer says, without the URL, which is another one for each upload.
+// describeAnswer describes an answer without the URL, which differs for each upload.
 func describeAnswer(answer *transport.Error) string {
 	text := fmt.Sprintf("it answers %d", answer.StatusCode)
 	if answer.Request != nil {
@@ -75,7 +76,7 @@ func describeAnswer(answer *transport.Error) string {
 		said = append(said, fmt.Sprintf("%s: %s", diagnostic.Code, diagnostic.Message))
 	}
 	text = strings.Join(said, "; ")
-	return strings.ToValidUTF8(text[:min(len(text), maxAnswerBytes)], "")
+	return truncate.Text(text, maxAnswerBytes)
 }
 
 func isNetworkError(err error) bool {

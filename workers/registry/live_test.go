@@ -42,7 +42,6 @@ type recorder struct {
 	body int64    // guarded by mu: bytes of blobs that were sent or got
 }
 
-// RoundTrip implements http.RoundTripper.
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := r.next.RoundTrip(request)
 	r.mu.Lock()

@@ -24,14 +24,14 @@ const (
 	maxAttempts = 3
 )
 
-// Registry is a folder of repositories. It may be used by many at a time.
+// Registry is a folder of repositories. Its methods may be called concurrently.
 type Registry struct {
 	config    Config
 	keys      keychain
 	transport *http.Transport
 }
 
-// New makes a Registry of what was defaulted and is valid. It does not ask the registry.
+// New returns a Registry. It sends no request.
 func New(config Config) (*Registry, error) {
 	config.Default()
 	if err := config.Validate(); err != nil {
@@ -63,8 +63,7 @@ func (r *Registry) options(ctx context.Context) []remote.Option {
 	}
 }
 
-// Reference is what an image of an account is called by its digest, in the registry's own
-// words.
+// Reference returns the reference of an account's image by its digest.
 func (r *Registry) Reference(account, digest string) string {
 	return r.config.Push + "/" + account + "@" + digest
 }
@@ -82,7 +81,7 @@ func (r *Registry) Digest(ctx context.Context, account, tag string) (string, err
 	return digest, nil
 }
 
-// Exists tells whether an account has an image with a digest.
+// Exists reports whether an account has an image with a digest.
 func (r *Registry) Exists(ctx context.Context, account, digest string) (bool, error) {
 	repository, err := r.config.repository(account)
 	if err != nil {
@@ -128,7 +127,7 @@ func (r *Registry) Push(ctx context.Context, account, tag string, image remote.T
 	return nil
 }
 
-// Delete deletes an image of an account, and all its tags. One that is not there is deleted.
+// Delete deletes an image of an account, and all its tags. It may not exist.
 func (r *Registry) Delete(ctx context.Context, account, digest string) error {
 	repository, err := r.config.repository(account)
 	if err != nil {
@@ -158,8 +157,7 @@ type Base struct {
 	Index bool
 }
 
-// Base asks for the runtime image. Its layers are read when they are needed, with the same
-// context.
+// Base gets the runtime image. Its layers are read when they are needed, with the same context.
 func (r *Registry) Base(ctx context.Context) (Base, error) {
 	reference, err := r.config.runtime()
 	if err != nil {

@@ -1,8 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package script checks what an account says of a script, and gives what an image needs to
-// know of it.
+// Package script validates the spec of a script and derives what its image needs.
 //
 //   - [New] makes a [Worker] of a spec, the modules that are stored for it and the keys of
 //     its Secret, or says which field is wrong. It never sees the value of a secret.

@@ -42,8 +42,8 @@ func kindOf(name string) string {
 	return KindData
 }
 
-// isIgnored tells what is stored beside modules and is none: source maps, and the empty
-// objects that consoles of stores show as folders.
+// isIgnored reports whether a stored object is no module: a source map, or an empty object that consoles of
+// stores show as a folder.
 func isIgnored(name string) bool {
 	return strings.HasSuffix(name, "/") || strings.EqualFold(path.Ext(name), ".map")
 }
@@ -122,7 +122,7 @@ func resolveMain(named string, modules []Module) (string, error) {
 	return "", invalid("mainModule", "is empty, and there are several JavaScript modules: "+joinNames(scripts))
 }
 
-// joinNames lists names, as many as a message bears.
+// joinNames lists names for a message, ten at most.
 func joinNames(names []string) string {
 	const most = 10
 	switch {

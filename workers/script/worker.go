@@ -69,7 +69,6 @@ type InvalidError struct {
 	Problem string
 }
 
-// Error implements error.
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Problem }
 
 func invalid(field, problem string) error { return &InvalidError{Field: field, Problem: problem} }
@@ -138,7 +137,7 @@ func normalizeFlags(said []string) ([]string, error) {
 	return slices.Compact(slices.Sorted(slices.Values(said))), nil
 }
 
-// isPlainText tells whether a text can stand in a line of a message, a path or a configuration.
+// isPlainText reports whether a text is valid UTF-8 without control characters.
 func isPlainText(s string) bool {
 	for _, r := range s {
 		if unicode.IsControl(r) {
@@ -148,7 +147,7 @@ func isPlainText(s string) bool {
 	return utf8.ValidString(s)
 }
 
-// quoted makes a name that may be anything fit for a message.
+// quoted quotes and shortens a name for a message.
 func quoted(name string) string {
 	const most = 128
 	if len(name) > most {

@@ -1,9 +1,9 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spoke reads from the API servers of clusters, by clusters/proxy of the hub, in a
-// process that many clusters and accounts share. Whoever has a cluster chooses what it answers,
-// and may have it answer without end; so nothing in workers reads from a cluster by another way.
+// Package spoke reads from the API servers of clusters, by clusters/proxy of the hub, in a process
+// that many clusters and accounts share. A hostile cluster may answer anything, without end, so
+// workers read from clusters by this package only.
 //
 // # What is bounded
 //

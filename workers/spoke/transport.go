@@ -28,7 +28,6 @@ type boundedTransport struct {
 	rate *quota.Writes // of what is read
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := t.next.RoundTrip(r)
 	rest, ours := strings.CutPrefix(r.URL.Path, t.path)

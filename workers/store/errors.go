@@ -43,8 +43,8 @@ var (
 	}
 )
 
-// classify says which of the package's errors an error of the client is. The context is the
-// caller's: one that the caller gave up is no fault of the store.
+// classify maps an error of the client to one of the package. The context is the caller's: its
+// cancellation is no failure of the store.
 func classify(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Canceled

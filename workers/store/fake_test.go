@@ -68,7 +68,6 @@ func (f *fakeS3) requests() []string {
 	return slices.Clone(f.asked)
 }
 
-// ServeHTTP implements http.Handler.
 func (f *fakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/"+bucket), "/")
 	f.mu.Lock()

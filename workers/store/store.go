@@ -25,14 +25,14 @@ import (
 // maxAttempts of a request: an error is to be said within seconds.
 const maxAttempts = 3
 
-// Store is a bucket. It may be used by many at a time.
+// Store is a bucket. Its methods may be called concurrently.
 type Store struct {
 	config    Config
 	client    minio.Core
 	transport *http.Transport
 }
 
-// New makes a Store of what was defaulted and is valid. It does not ask the store.
+// New returns a Store. It sends no request.
 func New(config Config) (*Store, error) {
 	config.Default()
 	if err := config.Validate(); err != nil {
@@ -176,8 +176,8 @@ func (m *moduleSet) sorted() []release.Module {
 
 func formatMebibytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
 
-// checkPrefix tells whether a key is below the id of an account. A store that keeps objects as
-// files may take ".." for what it is there.
+// checkPrefix returns an error if a key is not below the id of an account. A store that keeps objects
+// as files may resolve "..".
 func checkPrefix(account, key string) error {
 	rest, below := strings.CutPrefix(key, account+"/")
 	if account == "" || strings.Contains(account, "/") || !below {
@@ -191,7 +191,7 @@ func checkPrefix(account, key string) error {
 	return nil
 }
 
-// Fetch writes a module as it was listed. After an error what was written is worth nothing.
+// Fetch writes a module as it was listed. After an error the written bytes are invalid.
 func (s *Store) Fetch(ctx context.Context, account string, m script.Module, to io.Writer) error {
 	if err := s.fetch(ctx, account, m, to); err != nil {
 		return fmt.Errorf("module %q (%s): %w", m.Name, m.Key, err)
@@ -246,7 +246,6 @@ type timedReader struct {
 	timeout time.Duration
 }
 
-// Read implements io.Reader.
 func (s *timedReader) Read(p []byte) (int, error) {
 	s.timer.Reset(s.timeout)
 	return s.from.Read(p)
@@ -258,7 +257,6 @@ type errorWriter struct {
 	err error
 }
 
-// Write implements io.Writer.
 func (t *errorWriter) Write(p []byte) (int, error) {
 	n, err := t.to.Write(p)
 	t.err = err

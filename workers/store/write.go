@@ -15,8 +15,8 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// Put stores an object below a prefix, which is one segment of a key, as all of these. It is
-// there, whole, when there is no error, and may be when there is one.
+// Put stores an object below a prefix, which is the first segment of its key. After an error the
+// object may exist.
 func (s *Store) Put(ctx context.Context, prefix, key, mediaType string, content []byte) error {
 	if err := checkPrefix(prefix, key); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -79,7 +79,7 @@ func lastNames(names []string, most int) []string {
 	return slices.Delete(names, 0, max(0, len(names)-most))
 }
 
-// Delete removes objects. One that is not there is none too many.
+// Delete deletes objects, which may not exist.
 func (s *Store) Delete(ctx context.Context, prefix string, keys ...string) error {
 	within, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()

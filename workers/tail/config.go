@@ -37,7 +37,7 @@ const (
 	defaultOpenTimeout = time.Minute
 )
 
-// Config says whose logs are read, and how much of it at a time.
+// Config configures the tails.
 type Config struct {
 	// Kube is the hub, as the process's own identity: it reads WorkerBundles there, and by
 	// the live API pods, their logs and their port TailPort in the clusters.
@@ -110,8 +110,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// New returns the tails of a process: none yet. The error is of the configuration. Close ends
-// them.
+// New returns the tails of a process. The caller closes them.
 func New(c Config) (*Tails, error) {
 	c.Default()
 	if err := c.Validate(); err != nil {

@@ -33,8 +33,8 @@ type Event struct {
 	JSON []byte
 }
 
-// parseLine reads a line of a pod's log. It is false for a line that is no event, or one that
-// wrangler could not print: it ends with a stack trace then.
+// parseLine parses a line of a pod's log. It returns false for a line that is no event, or that
+// would crash wrangler when printed.
 func parseLine(line []byte) (Event, bool) {
 	if len(line) == 0 || line[0] != separator {
 		return Event{}, false
@@ -81,7 +81,7 @@ func (e *Event) readOutcome(fields map[string]json.RawMessage) bool {
 	return !isPresent(fields["outcome"]) || json.Unmarshal(fields["outcome"], &e.Outcome) == nil
 }
 
-// readObjects reads a list of objects, which is made if it is not there. Fields are read from maps
+// readObjects reads a list of objects, and adds an empty one if the field is missing. Fields are read from maps
 // and not into structs, whose decoder would take "Logs" for "logs".
 func readObjects(fields map[string]json.RawMessage, name string) ([]map[string]json.RawMessage, bool) {
 	if !isPresent(fields[name]) {
@@ -178,8 +178,8 @@ func clientIP(cf json.RawMessage) netip.Addr {
 	return ip.Unmap()
 }
 
-// newNote returns an event that is no call of the script: a warning to who reads the tail. Its
-// field event is null, which wrangler prints as "Unknown Event".
+// newNote returns an event that warns the reader of the tail. Its field event is null, which
+// wrangler prints as "Unknown Event".
 func newNote(script, text string, now time.Time) []byte {
 	at := now.UnixMilli()
 	type warning struct {

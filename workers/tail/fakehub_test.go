@@ -397,7 +397,6 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Accept implements net.Listener.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case conn := <-p.conns:
@@ -407,11 +406,9 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener.
 func (p *pipes) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
-// Addr implements net.Listener.
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }

@@ -53,7 +53,6 @@ type firstFrame struct {
 	decided bool
 }
 
-// Read implements net.Conn.
 func (c *firstFrame) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil

@@ -21,7 +21,6 @@ type conn struct {
 	io.Reader
 }
 
-// Read implements net.Conn.
 func (c conn) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 
 func TestFirstFrameSkipsUnmaskedText(t *testing.T) {
@@ -65,7 +64,6 @@ type hijacked struct {
 	early, later string
 }
 
-// Hijack implements http.Hijacker.
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	in := bufio.NewReader(io.MultiReader(strings.NewReader(h.early), strings.NewReader(h.later)))
 	in.Peek(1)

@@ -52,7 +52,7 @@ type follower struct {
 	queue   *queue
 }
 
-// run follows until ctx ends, and returns when nothing is followed any more.
+// run follows the logs until ctx ends and all goroutines have stopped.
 func (f *follower) run(ctx context.Context) {
 	bundles := accountBundles(f.tails.clusters.Hub(), f.script.Namespace, f.selector())
 	clusters := newGroup(ctx)
@@ -68,17 +68,17 @@ func (f *follower) run(ctx context.Context) {
 
 func (f *follower) selector() string { return labels.Set{api.LabelAccount: f.script.Account}.String() }
 
-// acquireSlot takes a place for something in a cluster.
+// acquireSlot takes a slot for a pod or a watch of a cluster.
 func (f *follower) acquireSlot(cluster string) (leave func(), err error) {
 	return f.tails.slots.acquire(f.id, f.script.Account, cluster)
 }
 
-// warn says something of a cluster, or of none.
+// warn sends a warning about a cluster, or about none if cluster is empty.
 func (f *follower) warn(cluster, text string) {
 	f.queue.push(cluster, newNote(f.script.Name, text, time.Now()))
 }
 
-// handleLine sends what is an event of the script.
+// handleLine queues a line if it is an event of the script that matches the filters.
 func (f *follower) handleLine(cluster string, line []byte) {
 	if e, isEvent := parseLine(line); isEvent && e.Script == f.script.Name && f.filters.Match(e) {
 		f.queue.push(cluster, e.JSON)
@@ -112,7 +112,7 @@ func (f *follower) followCluster(ctx context.Context, name string) {
 	c.health.runWithRetry(ctx, "pods", 1, func(ctx context.Context, ok func()) error { return pods.run(ctx, ok, c.syncPods) })
 }
 
-// A cluster is one in which pods are followed.
+// A cluster follows the pods of the account in one cluster.
 type cluster struct {
 	*follower
 
@@ -124,14 +124,14 @@ type cluster struct {
 	running         *group
 }
 
-// A pod is one that is followed.
+// A pod is a followed pod.
 type pod struct {
 	name string
-	// deleting is set when the pod is to go: it is followed to its end, and fails no more.
+	// deleting is set when the pod is being deleted: its log is read to the end, and failures are not reported.
 	deleting atomic.Bool
 }
 
-// syncPods follows the pods that there are, as far as there are places.
+// syncPods follows the current pods, as far as there are free slots.
 func (c *cluster) syncPods(current map[string]podObject) {
 	names, why := c.selectPods(current)
 	known := map[string]*pod{}
@@ -150,7 +150,7 @@ func (c *cluster) syncPods(current map[string]podObject) {
 	c.podsNotice.update(cmp.Or(why, full))
 }
 
-// selectPods returns the names of the pods to follow, and why others are not. Those that are
+// selectPods returns the names of the pods to follow, and why others are not followed. Pods that are
 // followed already stay.
 func (c *cluster) selectPods(current map[string]podObject) (names []string, why error) {
 	names = slices.Collect(maps.Keys(current))
@@ -174,8 +174,8 @@ func (c *cluster) selectPods(current map[string]podObject) (names []string, why 
 	return names[:most], limitError(fmt.Sprintf("a tail follows at most %d of a cluster", most))
 }
 
-// followPod has a pod write events and reads them, until ctx ends. It does both at a time: a
-// server begins to answer with a log when there is a line of it.
+// followPod requests events from a pod and reads its log until ctx ends. Both run concurrently,
+// because a server starts to answer a log request with the first line.
 func (c *cluster) followPod(ctx context.Context, p *pod) {
 	var parts sync.WaitGroup
 	for part, once := range map[string]func(context.Context, *pod, func()) error{"events": c.requestEvents, "log": c.readLog} {
@@ -192,8 +192,8 @@ func (c *cluster) followPod(ctx context.Context, p *pod) {
 	parts.Wait()
 }
 
-// requestEvents asks the pod for events again and again until it fails. This is no polling: it
-// renews what the pod ends by itself after 30 s, so that it writes nothing for who has gone.
+// requestEvents requests events periodically until a request fails. The tail worker stops writing
+// 30 s after the last request, so that it writes nothing for a client that has gone.
 func (c *cluster) requestEvents(ctx context.Context, p *pod, ok func()) error {
 	path := podsPath(c.namespace) + "/" + p.name + ":" + strconv.Itoa(bundle.TailPort) + "/proxy/"
 	for first := true; ctx.Err() == nil; first = false {
@@ -220,7 +220,7 @@ func (c *cluster) requestOnce(ctx context.Context, path string) error {
 	return err
 }
 
-// readLog reads what the pod writes from now on, until the log or its connection ends.
+// readLog reads the log of the pod from now on, until the log or the connection ends.
 func (c *cluster) readLog(ctx context.Context, p *pod, ok func()) error {
 	ok() // there may be nothing to read for a long time
 	log, err := c.api.Stream(ctx, http.MethodGet, podsPath(c.namespace)+"/"+p.name+"/log",

@@ -251,7 +251,7 @@ func TestPublicReasonHidesAddresses(t *testing.T) {
 			err: &url.Error{Op: "Get", URL: "https://10.0.0.1/x", Err: context.DeadlineExceeded}, want: "no answer in time", reason: "as above",
 		},
 		"a long answer": {
-			err: &apierrors.StatusError{ErrStatus: *status(500, strings.Repeat("é", maxReason))}, want: strings.Repeat("é", maxReason/2), reason: "an event is small",
+			err: &apierrors.StatusError{ErrStatus: *status(500, strings.Repeat("é", maxReason))}, want: strings.Repeat("é", maxReason/2-2) + "...", reason: "an event is small",
 		},
 	}
 	for name, tc := range cases {

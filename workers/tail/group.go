@@ -20,9 +20,9 @@ func newGroup(parent context.Context) *group {
 	return &group{parent: parent, stops: map[string]func(){}}
 }
 
-// sync ends the context of what is too much, and then starts what is missing, in the order of
-// the keys: that for which enter finds a place, which leave gives back. It returns what enter
-// says of the first that has none. It is called by one goroutine at a time.
+// sync stops the goroutines of other keys and starts the missing ones, in the order of the keys, if
+// enter succeeds; leave is called when they are stopped. It returns the first error of enter. It is
+// called by one goroutine at a time.
 func (g *group) sync(keys []string, enter func(key string) (leave func(), err error), run func(ctx context.Context, key string)) (left error) {
 	wanted := make(map[string]bool, len(keys))
 	for _, key := range keys {
@@ -50,7 +50,7 @@ func (g *group) sync(keys []string, enter func(key string) (leave func(), err er
 	return left
 }
 
-// stop ends all, and returns when they have ended.
+// stop stops all goroutines and waits for them.
 func (g *group) stop() {
 	for _, end := range g.stops {
 		end()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,9 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/spokelet/spokelet/workers/spoke"
+	"github.com/spokelet/spokelet/workers/truncate"
 )
 
-// stableAfter is how long something has to go well until a failure counts as a new one.
+// stableAfter is how long a part has to work before its failures count from zero again.
 const stableAfter = 10 * time.Second
 
 // maxReason bounds the text of a failure, in bytes.
@@ -27,13 +27,13 @@ const maxReason = 512
 // errLogEnded: the server ended the log of a pod that is still there.
 var errLogEnded = errors.New("the log ended")
 
-// newBackoff between attempts: half a second at first, doubled up to 30 s, and up to half as much
+// newBackoff returns the delays between attempts: half a second at first, doubled up to 30 s, and up to half as much
 // again, so that tails do not ask together.
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 30 * time.Second}
 }
 
-// healthReporter says once that something fails which has parts, until all of them work again.
+// healthReporter reports the first failure of a set of parts, and no other until all of them work again.
 type healthReporter struct {
 	report func(words string)
 
@@ -60,9 +60,9 @@ func (h *healthReporter) reportSuccess(part string) {
 	delete(h.failing, part)
 }
 
-// runWithRetry calls once again and again, with growing pauses, until ctx ends. The part is said to
-// fail after so many failures in a row, and works again once it goes well for stableAfter: from
-// when once calls ok. A return without an error is no failure.
+// runWithRetry calls once repeatedly, with backoff, until ctx ends. After a number of consecutive
+// failures it reports the part as failed, and as working again stableAfter after once has called ok.
+// A return without an error is no failure.
 func (h *healthReporter) runWithRetry(ctx context.Context, part string, failures int, once func(ctx context.Context, ok func()) error) {
 	defer h.reportSuccess(part)
 	pause, failed := newBackoff(), 0
@@ -105,14 +105,13 @@ type partError struct {
 	err  error
 }
 
-// Error implements error.
 func (e *partError) Error() string { return e.part + ": " + e.err.Error() }
 
 // Unwrap returns the failure.
 func (e *partError) Unwrap() error { return e.err }
 
-// publicReason returns an error as a client may read it: what an API says is repeated, and of all
-// else no address of the hub.
+// publicReason returns the text of an error for clients: messages of an API are repeated, other
+// errors are described without addresses of the hub.
 func publicReason(err error) string {
 	text := "the connection failed"
 	status := apierrors.APIStatus(nil)
@@ -132,5 +131,5 @@ func publicReason(err error) string {
 	if part := (*partError)(nil); errors.As(err, &part) {
 		text = part.part + ": " + text
 	}
-	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+	return truncate.Text(text, maxReason)
 }

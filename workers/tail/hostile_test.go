@@ -40,7 +40,6 @@ type hostile struct {
 	paths  []string
 }
 
-// ServeHTTP implements http.Handler.
 func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	h.paths = append(h.paths, r.Method+" "+r.URL.EscapedPath())

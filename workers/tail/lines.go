@@ -26,7 +26,7 @@ const (
 	eventCost = 8
 )
 
-// lineReader reads those of a log that are events.
+// lineReader reads the events in a log.
 type lineReader struct {
 	account *quota.Account
 	onEvent func(line []byte)
@@ -66,8 +66,8 @@ func (l *lineReader) read(r io.Reader) error {
 	}
 }
 
-// add returns the line with one more part of it, or that it is not wanted: it is too long, or
-// there is no memory for it.
+// add appends a part to a line. wanted is false if the line is too long, or there is no memory for
+// it.
 func (l *lineReader) add(line, part []byte) (longer []byte, wanted bool) {
 	size := len(line) + len(part)
 	if size > maxLine {
@@ -80,7 +80,7 @@ func (l *lineReader) add(line, part []byte) (longer []byte, wanted bool) {
 	return append(line, part...), true
 }
 
-// handleEvent passes on a line, for as long as there is memory for what is made of it.
+// handleEvent passes on a line if there is memory to decode it.
 func (l *lineReader) handleEvent(line []byte) {
 	cost := int64(len(line))*eventCost + quota.DecodedJSON(line)
 	if l.account.Grow(cost) != nil {

@@ -26,10 +26,9 @@ const (
 	guaranteedFrames = 512 << 10
 )
 
-// A queue holds events for a client that reads more slowly than they come. What is of one
-// cluster may fill half of it, so that a cluster that writes without end leaves room to the
-// others: beyond that its events are dropped until three times as much is free as waits of it,
-// and one event then says how many.
+// A queue holds events for a slow client. The events of one cluster may fill half of it, so that a
+// cluster that writes endlessly leaves room for the others: beyond that its events are dropped until
+// three times as much is free as it has queued, and one event then reports how many were dropped.
 type queue struct {
 	script  string
 	account *quota.Account
@@ -59,7 +58,7 @@ func newQueue(script string, account *quota.Account) *queue {
 	return &queue{script: script, account: account, ready: make(chan struct{}, 1), sources: map[string]*source{}}
 }
 
-// push adds an event of a cluster, or drops it. It does not wait.
+// push adds an event of a cluster, or drops it. It does not block.
 func (q *queue) push(cluster string, data []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,7 +112,7 @@ func (q *queue) add(f frame) {
 	f.source.bytes += len(f.data)
 }
 
-// newDroppedNote is the event that says how many were dropped.
+// newDroppedNote returns the event that reports how many events were dropped.
 func (q *queue) newDroppedNote(s *source) []byte {
 	events := fmt.Sprintf("%d events of cluster %s were", s.dropped, s.cluster)
 	if s.dropped == 1 {

@@ -39,8 +39,8 @@ const (
 
 // ServeHTTP opens a tail: GET /tails/<id>/<secret> with an upgrade to a WebSocket of
 // subprotocol trace-v1, by HTTP/1.1. It returns when the tail has ended. The answer is 404 for
-// whatever is no tail that can be opened, and 400 or 426 for what is no such upgrade, which
-// leaves the tail as it is; their body is {"error":"<text>"}.
+// a path without a tail that can be opened, and 400 or 426 for another kind of request, which
+// does not affect the tail. Error bodies are {"error":"<text>"}.
 func (t *Tails) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found := t.findSession(r)
 	if found == nil {
@@ -98,8 +98,8 @@ func (t *Tails) findSession(r *http.Request) *session {
 	return found
 }
 
-// openSession takes the tail for one connection. It is false if there is one already, or the tail
-// has ended.
+// openSession assigns a tail to one connection. It returns false if the tail has a connection
+// already, or has ended.
 func (t *Tails) openSession(s *session, cancel context.CancelCauseFunc) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,8 +119,7 @@ func (t *Tails) removeSession(s *session) {
 	t.serving.Done()
 }
 
-// serve sends events until the tail ends, then closes the connection and waits for what was
-// started.
+// serve sends events until the tail ends, then closes the connection and waits for its goroutines.
 func (t *Tails) serve(ctx context.Context, cancel context.CancelCauseFunc, s *session, conn *websocket.Conn) {
 	ctx, expire := context.WithDeadlineCause(ctx, s.expires, errExpired)
 	defer expire()
@@ -147,8 +146,8 @@ func (t *Tails) serve(ctx context.Context, cancel context.CancelCauseFunc, s *se
 	conn.Close() //nolint:errcheck // as above
 }
 
-// readUntilGone reads until the client goes, or is silent for too long. What it sends means nothing
-// but that it is there.
+// readUntilGone reads until the client disconnects, or is silent for too long. Messages only prove
+// that the client is alive.
 func readUntilGone(conn *websocket.Conn) error {
 	alive := func() error { return conn.SetReadDeadline(time.Now().Add(pingTimeout)) }
 	conn.SetReadLimit(maxMessage)
@@ -171,7 +170,7 @@ func readUntilGone(conn *websocket.Conn) error {
 	}
 }
 
-// writeEvents sends what is in the queue, until ctx ends or it cannot be sent.
+// writeEvents sends queued events until ctx ends or a write fails.
 func writeEvents(ctx context.Context, conn *websocket.Conn, q *queue) error {
 	for {
 		frame := q.pop(ctx)

@@ -17,8 +17,8 @@ const (
 	accountShare = 4
 )
 
-// followSlots are those of all tails of a process: the watch of a cluster's pods takes one, and each
-// pod that is followed.
+// followSlots limits what all tails of a process follow: the watch of a cluster's pods takes a slot, and each
+// followed pod.
 type followSlots struct{ all, tails, accounts, clusters *quota.Slots }
 
 func newFollowSlots(total int) *followSlots {
@@ -26,8 +26,7 @@ func newFollowSlots(total int) *followSlots {
 	return &followSlots{all: of(1), tails: of(tailShare), accounts: of(accountShare), clusters: of(clusterShare)}
 }
 
-// acquire takes a place for something in a cluster. What it says when there is none is for who
-// reads the tail.
+// acquire takes a slot for a cluster or one of its pods. Its error is sent to the client.
 func (p *followSlots) acquire(tail, account, cluster string) (leave func(), err error) {
 	share := func(of *quota.Slots, holder, most string) quota.Share {
 		return quota.Share{Slots: of, Holder: holder, What: fmt.Sprintf(most, of.Each())}
@@ -44,13 +43,12 @@ func (p *followSlots) acquire(tail, account, cluster string) (leave func(), err 
 	return leave, nil
 }
 
-// limitError is why something is not followed.
+// limitError is the limit that keeps something from being followed.
 type limitError string
 
-// Error implements error.
 func (l limitError) Error() string { return string(l) }
 
-// A notice says once that something is left out, until nothing is.
+// A notice reports a limit once, until it is no longer reached.
 type limitNotice struct {
 	report   func(words string)
 	reported bool

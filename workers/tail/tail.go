@@ -52,7 +52,7 @@ type Script struct {
 	Name string
 }
 
-// Holder is who asks for a tail.
+// Holder is the owner of a tail.
 type Holder struct {
 	// User is the name on the hub.
 	User string
@@ -60,7 +60,7 @@ type Holder struct {
 	Token string
 }
 
-// Tail is one that was created.
+// Tail describes a created tail.
 type Tail struct {
 	// ID names the tail in Delete. It is no secret.
 	ID string
@@ -97,9 +97,8 @@ type session struct {
 	cancel    context.CancelCauseFunc // nil until it is opened
 }
 
-// Create makes a tail of the events of a script that match, on behalf of somebody. It is there
-// until it is deleted or its connection ends, at most for the configured times. The error is
-// ErrTooMany or ErrClosed.
+// Create creates a tail of the matching events of a script for a holder. It exists until it is
+// deleted, its connection ends or its time is over. The error is ErrTooMany or ErrClosed.
 func (t *Tails) Create(s Script, by Holder, f Filters) (Tail, error) {
 	created := &session{
 		id: hex.EncodeToString(randomBytes(idSize)), secret: base64.RawURLEncoding.EncodeToString(randomBytes(secretSize)),

@@ -36,7 +36,8 @@ type bundleObject struct {
 
 func (p bundleObject) name() string { return p.Metadata.Name }
 
-// A podObject is what is read of a pod. A cluster writes it: nothing of it is kept that is large.
+// A podObject holds the fields of a pod that are used. Clusters write pods, so no large field is
+// kept.
 type podObject struct {
 	Metadata metadata `json:"metadata"`
 }
@@ -51,7 +52,6 @@ type metadata struct {
 // isPresentField is whether a field has a value, which is not kept.
 type isPresentField bool
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (g *isPresentField) UnmarshalJSON(value []byte) error {
 	*g = string(value) != "null"
 	return nil
@@ -65,8 +65,8 @@ func accountBundles(hub spoke.API, namespace, selector string) objectWatcher[bun
 	}
 }
 
-// accountPods are those pods of an account that run in one cluster, so many at most: others are not
-// known.
+// accountPods watches the running pods of an account in one cluster, of which at most so many are
+// kept.
 func accountPods(cluster spoke.API, namespace, selector string, most int) objectWatcher[podObject] {
 	return objectWatcher[podObject]{
 		api: cluster, form: spoke.Metadata, path: podsPath(namespace), maxObjects: most,
@@ -84,7 +84,7 @@ type objectWatcher[T interface{ name() string }] struct {
 	maxObjects int // that are known; 0 is no bound
 }
 
-// queryWith returns the query with more parameters.
+// queryWith returns the query with additional parameters.
 func (o objectWatcher[T]) queryWith(parameters ...string) url.Values {
 	query := url.Values{}
 	maps.Copy(query, o.query)
@@ -94,9 +94,8 @@ func (o objectWatcher[T]) queryWith(parameters ...string) url.Values {
 	return query
 }
 
-// run calls changed with all objects by name, first when they were listed, then after each
-// change, until the watch ends. Those whose names are none are one, without a name. ok is
-// called when the watch has begun.
+// run calls changed with all objects by name, after the list and after each change, until the watch
+// ends. Objects with invalid names share the empty name. ok is called when the watch has started.
 func (o objectWatcher[T]) run(ctx context.Context, ok func(), changed func(map[string]T)) error {
 	current, version, err := o.list(ctx)
 	if err != nil {
@@ -114,7 +113,7 @@ func (o objectWatcher[T]) run(ctx context.Context, ok func(), changed func(map[s
 		switch {
 		case errors.Is(err, spoke.ErrTooLarge), errors.Is(err, spoke.ErrExhausted):
 			return err
-		case err != nil, event.Type == "ERROR": // in general, that the version is no longer kept
+		case err != nil, event.Type == "ERROR": // mostly because the resourceVersion is too old
 			return nil // servers end watches, and if that was a failure, the next list says so
 		case event.Type == "BOOKMARK":
 			continue
@@ -134,7 +133,7 @@ func (o objectWatcher[T]) add(current map[string]T, object T) {
 	}
 }
 
-// validName returns a name that may become part of a path, or none.
+// validName returns the name of an object if it may become part of a path, else an empty string.
 func validName(object interface{ name() string }) string {
 	if name := object.name(); len(validation.IsDNS1123Subdomain(name)) == 0 {
 		return name
@@ -154,7 +153,7 @@ func (o objectWatcher[T]) list(ctx context.Context) (map[string]T, string, error
 	return current, version, err
 }
 
-// watch returns when the server has begun to answer. The caller calls end.
+// watch starts a watch and returns when the server has begun to answer. The caller calls end.
 func (o objectWatcher[T]) watch(ctx context.Context, version string) (w *spoke.Watch[T], end func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	limit := time.AfterFunc(answerTimeout, func() { cancel(context.DeadlineExceeded) })

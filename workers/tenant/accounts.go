@@ -15,7 +15,7 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 )
 
-// ErrNoAccount says that nobody gave the namespace an account.
+// ErrNoAccount is returned for a namespace without the label of an account.
 var ErrNoAccount = errors.New("the namespace has no account: an administrator sets its label " + api.LabelAccount)
 
 // maxAccount is how many characters an account has at most.
@@ -31,7 +31,6 @@ type TakenError struct {
 	Namespace string
 }
 
-// Error implements error.
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("account %s belongs to the older namespace %s", e.Account, e.Namespace)
 }
@@ -39,19 +38,18 @@ func (e *TakenError) Error() string {
 // InvalidError says that the label holds no id.
 type InvalidError struct{ Account string }
 
-// Error implements error.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("label %s: account %q is not 1 to 40 lower-case letters, digits and inner hyphens", api.LabelAccount, e.Account)
 }
 
-// Accounts says which namespace has which account.
+// Accounts maps namespaces to accounts.
 type Accounts struct {
 	labels map[string]string // namespace to account, as labelled
 	owners map[string]string // account to namespace
 }
 
-// ResolveAccounts reads the accounts of namespaces. One that is being deleted keeps its account
-// until it is gone: what was made for it may still be there.
+// ResolveAccounts assigns accounts to namespaces by their labels. A namespace that is being deleted
+// keeps its account, because its objects may still exist.
 func ResolveAccounts(namespaces []corev1.Namespace) *Accounts {
 	a := &Accounts{labels: map[string]string{}, owners: map[string]string{}}
 	first := map[string]*corev1.Namespace{}
@@ -95,7 +93,7 @@ func (a *Accounts) Namespace(account string) (string, bool) {
 	return namespace, ok
 }
 
-// isOlder tells whether the first of two was there before the second. Times of the API are
+// isOlder reports whether the first of two namespaces was created before the second. Times of the API are
 // in seconds, so the name decides between two of the same second.
 func isOlder(first, second time.Time, firstName, secondName string) bool {
 	return cmp.Or(first.Compare(second), cmp.Compare(firstName, secondName)) < 0

@@ -42,7 +42,7 @@ func Clusters(ns *corev1.Namespace, selector metav1.LabelSelector, clusters []cl
 	return names, nil
 }
 
-// isSelectable tells whether a cluster is offered to accounts and can take works.
+// isSelectable reports whether a cluster is offered to accounts and can take works.
 func isSelectable(c *clusterv1.ManagedCluster) bool {
 	return c.Labels[api.LabelClusters] == offeredValue && c.Spec.HubAcceptsClient && c.DeletionTimestamp.IsZero() &&
 		!managedcluster.IsDetaching(c)

@@ -1,9 +1,8 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenant decides what belongs to whom: an account to a namespace, clusters to an
-// account, a host to an account. It reads objects that it is given and nothing
-// else, so the same objects give the same answer, in whatever order they come.
+// Package tenant assigns accounts to namespaces, and clusters and hosts to accounts. It is pure: the
+// same objects give the same result, in any order.
 //
 //   - [Claims]: a label of the Namespace names the account. Of two namespaces with the same
 //     account the older one has it.

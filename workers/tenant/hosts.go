@@ -59,7 +59,7 @@ func CheckSuffix(suffix string) error {
 	return CheckHost(suffix)
 }
 
-// AllowedHosts are the hosts that an administrator gave a namespace.
+// AllowedHosts are the hosts that an administrator allows a namespace.
 type AllowedHosts struct{ names, parents map[string]bool }
 
 // ParseHosts reads the annotation of a namespace: hosts with commas between them. "*." and a
@@ -91,7 +91,7 @@ func (a AllowedHosts) Contains(host string) bool {
 	return a.names[host] || a.parents[parent]
 }
 
-// HostRequest is what one account wants to be reached by.
+// HostRequest is the request of an account for a host.
 type HostRequest struct {
 	Account string
 	// Host that the account names. Empty: the account's own name.
@@ -104,7 +104,7 @@ type HostRequest struct {
 	Created time.Time
 }
 
-// HostAssignment is what one account is reached by.
+// HostAssignment is the host of one account.
 type HostAssignment struct {
 	// Host of the account alone. Empty: there is none, and Err says why: [ErrNoHost],
 	// [ErrHostNotAllowed] or [ErrHostTaken], or something is no host.
@@ -112,10 +112,10 @@ type HostAssignment struct {
 	Err  error
 }
 
-// AssignHosts divides hosts among accounts; the keys of the result are accounts. A host belongs to
-// one account, with all its paths. Who has it keeps it for as long as he names it and it is
-// given to him; of others the oldest gets it. The names below the suffix are those of accounts
-// and nobody's to give, so that none is ever taken.
+// AssignHosts assigns hosts to accounts; the keys of the result are accounts. A host belongs to one
+// account, with all its paths. An account keeps its host as long as it requests it and is allowed to;
+// otherwise the oldest request gets it. Names below the suffix are reserved for the accounts of that
+// name.
 func AssignHosts(claims []HostRequest, suffix string) map[string]HostAssignment {
 	owners := map[string]string{}
 	out := make(map[string]HostAssignment, len(claims))
@@ -135,7 +135,7 @@ func AssignHosts(claims []HostRequest, suffix string) map[string]HostAssignment 
 	return out
 }
 
-// resolveHost returns the host that an account may have if no other one has it.
+// resolveHost returns the host that an account may have unless another account has it.
 func (c HostRequest) resolveHost(suffix string) (string, error) {
 	own := ""
 	if suffix != "" {
@@ -163,8 +163,8 @@ func (c HostRequest) resolveHost(suffix string) (string, error) {
 	return c.Host, nil
 }
 
-// compareRequests orders claims: first those of accounts that have what they name, then by age. The
-// account decides between two of the same second.
+// compareRequests orders requests: first those of accounts that have the host already, then by age,
+// then by account.
 func compareRequests(a, b HostRequest) int {
 	return cmp.Or(
 		cmp.Compare(a.rank(), b.rank()),
@@ -173,7 +173,7 @@ func compareRequests(a, b HostRequest) int {
 	)
 }
 
-// rank is 0 for an account that has what it names, and 1 for another one.
+// rank is 0 for an account that has the host already, else 1.
 func (c HostRequest) rank() int {
 	if c.Current != "" && c.Current == c.Host {
 		return 0

@@ -36,7 +36,7 @@ var unsupportedTypes = []string{
 	"vpc_network", "vpc_service", "worker_loader", "workflow",
 }
 
-// addBindings adds what a script finds in its environment.
+// addBindings adds the bindings of a script.
 func (up *Upload) addBindings(bindings [][]byte) error {
 	seen := map[string]bool{}
 	for i, raw := range bindings {
@@ -97,7 +97,7 @@ func (up *Upload) addBinding(name string, o *object) error {
 	return o.err
 }
 
-// checkType refuses types that are not supported, and fields of those that are.
+// checkType refuses unsupported types, and unsupported fields of supported types.
 func checkType(kind string, o *object) error {
 	value, supported := valueFields[kind]
 	switch {
@@ -116,8 +116,8 @@ func checkType(kind string, o *object) error {
 	return nil
 }
 
-// isDefault says whether a field of inherit asks for what is done without it: the binding of
-// the same name, of the latest version.
+// isDefault reports whether a field of inherit has its default: the binding of the same name, of the latest
+// version.
 func (o *object) isDefault(kind, field string) bool {
 	text, ok := textOf(o.fields[field])
 	if !ok || kind != bindingInherit {

@@ -5,9 +5,9 @@
 // 7578) with a part metadata and a part for each module. It knows the metadata of Cloudflare's
 // API, and maps it to what a WorkerDeployment has.
 //
-// A setting that would have to be enforced and is not is refused by its name, and so is one that
-// nobody knows. What has no effect here is left out: observability, placement and the like.
+// Settings that cannot be enforced, and unknown ones, are refused by name. Settings without effect
+// here, such as observability and placement, are ignored.
 //
-// The package has no clients, stores nothing and serves nothing. It holds no more of a body than
-// its limits and two MiB, and no error of it repeats a value.
+// The package has no clients and stores nothing. It holds no more of a body than its limits and two
+// MiB, and its errors repeat no values.
 package upload

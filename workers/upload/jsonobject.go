@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// object reads fields of a JSON object, and keeps the first error. encoding/json would take
-// Text for text, and the last of two fields of one name. No error has a value in it.
+// object reads fields of a JSON object, and keeps the first error. encoding/json would match names
+// without case, and accept two fields of one name. Errors contain no values.
 type object struct {
 	// subject is how messages name it.
 	subject string
@@ -18,7 +18,7 @@ type object struct {
 	err     error
 }
 
-// newObject reads what is valid JSON. The values share its memory.
+// newObject parses a JSON object, which is known to be valid JSON. The values share its memory.
 func newObject(subject string, raw []byte, mostFields int) (*object, error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || raw[0] != '{' {
@@ -107,7 +107,7 @@ func textOf(raw []byte) (text string, ok bool) {
 	return text, json.Unmarshal(raw, &text) == nil
 }
 
-// isEmpty says whether a value asks for nothing.
+// isEmpty reports whether a value has no effect.
 func isEmpty(raw []byte) bool {
 	switch string(raw[:1]) {
 	case "[", "{":

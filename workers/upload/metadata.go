@@ -83,7 +83,7 @@ func parseMetadata(raw []byte) (metadata, error) {
 	return m, m.resolveEntry()
 }
 
-// checkField refuses what would be lost without a word.
+// checkField refuses a setting that would be ignored silently.
 func checkField(name string, value []byte) error {
 	switch {
 	case slices.Contains(readFields, name), slices.Contains(ignoredFields, name), isEmpty(value):
@@ -94,8 +94,8 @@ func checkField(name string, value []byte) error {
 	return unsupported("setting %s%s", quoteName(name), fieldProducts[name])
 }
 
-// hasOnlyCacheExports says whether exports configure caches alone, which are the only setting of an
-// entry point. Bindings that would reach another one than the default are not supported.
+// hasOnlyCacheExports reports whether exports configure nothing but caches. Bindings to other entry points than the
+// default are not supported.
 func hasOnlyCacheExports(raw []byte) bool {
 	all, err := newObject("exports", raw, maxFields)
 	if err != nil {
@@ -132,7 +132,7 @@ func (m *metadata) readAnnotations(o *object) error {
 	return a.err
 }
 
-// checkKeep refuses to keep modules of the version before: they are not in the upload.
+// checkKeep refuses to keep modules of the previous version: they are not in the upload.
 func (m *metadata) checkKeep() error {
 	for _, kind := range m.keep {
 		if valueFields[kind] == "part" {

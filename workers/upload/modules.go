@@ -30,7 +30,7 @@ var extensionTypes = map[string]string{
 	".json": release.TypeJSON,
 }
 
-// addModules adds the modules, and says which of them are not what their names say.
+// addModules adds the modules, with the types that differ from their extensions.
 func (up *Upload) addModules(files []File) error {
 	for _, f := range files {
 		if strings.EqualFold(path.Ext(f.Name), ".map") {
@@ -63,7 +63,7 @@ func (up *Upload) findFile(name string) (File, bool) {
 	return up.Files[i], true
 }
 
-// checkEntry says whether the module that handles events is there, and is what it has to be.
+// checkEntry returns an error if the module that handles events is missing or has the wrong type.
 func (up *Upload) checkEntry() error {
 	field, name, want := "main_module", up.Script.MainModule, release.TypeESModule
 	if up.Script.BodyPart != "" {

@@ -226,7 +226,6 @@ type boundedBody struct {
 func (s *boundedBody) expectHeader()  { s.bounded, s.remaining = true, maxHeader }
 func (s *boundedBody) expectContent() { s.bounded = false }
 
-// Read implements io.Reader.
 func (s *boundedBody) Read(p []byte) (int, error) {
 	if s.bounded {
 		p = p[:min(len(p), s.remaining)]

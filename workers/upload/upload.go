@@ -95,7 +95,6 @@ type Error struct {
 	Problem string
 }
 
-// Error implements error.
 func (e *Error) Error() string { return e.Problem }
 
 func malformed(format string, args ...any) error {
