@@ -180,8 +180,8 @@ func (h *hub) addNodes(ctx context.Context) error {
 	h.sync.Mirror(wire.NodeSummaryKind, resource.HubReceiver{
 		Put: h.handleNodeSummary, Known: func(_, key string) bool { return key == wire.NodeSummaryKey },
 	})
-	h.sync.Mirror(wire.NodeGroupKind, resource.HubReceiver{Put: h.handleNodeGroup, Known: h.nodes.Knows})
-	h.pods.OnIdle(h.nodes.Idle)
+	h.sync.Mirror(wire.NodeGroupKind, resource.HubReceiver{Put: h.handleNodeGroup, Known: h.nodes.HasGroupSummary})
+	h.pods.OnIdle(h.nodes.NotifyGroupIdle)
 	return errors.Join(h.mgr.Add(h.daemonSets), h.nodes.SetupWithManager(h.mgr))
 }
 
@@ -214,7 +214,7 @@ func (h *hub) newKubeletServer(ctx context.Context, address netip.Addr) (*kubele
 // handleNodeSummary hands what a cluster says of its nodes to those who show it.
 func (h *hub) handleNodeSummary(cluster string, r resource.Resource) {
 	err := applySummary(r.Body,
-		func(s wire.NodeSummary) { h.nodes.Summary(cluster, s) },
+		func(s wire.NodeSummary) { h.nodes.SetSummary(cluster, s) },
 		func(s registration.Summary) { h.registration.UpdateSummary(cluster, s) })
 	if err != nil {
 		h.logInvalid(err, "node summary was refused", cluster)
@@ -228,7 +228,7 @@ func (h *hub) handleNodeGroup(cluster string, r resource.Resource) {
 		h.logInvalid(err, "summary of a group of nodes was refused", cluster)
 		return
 	}
-	h.nodes.Group(cluster, r.Key, s)
+	h.nodes.SetGroupSummary(cluster, r.Key, s)
 }
 
 // logInvalid logs what is wrong with what a cluster says, now and then.

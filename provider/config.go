@@ -17,7 +17,7 @@ import (
 	"github.com/spokelet/spokelet/provider/pod"
 )
 
-// Links tells which clusters are connected.
+// Links reports which clusters are connected.
 type Links interface {
 	// Subscribe calls f with the links that are up, then with every change,
 	// until cancel returns. Calls are serial and must not block.
@@ -57,8 +57,8 @@ type Pods interface {
 	SetConsent(cluster string, allowed pod.Consent)
 }
 
-// DaemonSets tells which DaemonSets of the hub a label would mislead; *placement.DaemonSets
-// does. Provider.DaemonSetsChanged is to be called when that may have changed.
+// DaemonSets reports which DaemonSets of the hub a label would attract; *placement.DaemonSets
+// implements it. Provider.DaemonSetsChanged is to be called when that may have changed.
 type DaemonSets interface {
 	// Objection says, for people, why a node with some labels shall not have more; empty
 	// if it may. It is not known until the DaemonSets have been read. It does not call

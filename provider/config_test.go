@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-func TestConfigIsChecked(t *testing.T) {
+func TestConfigValidate(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*Config)

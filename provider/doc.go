@@ -5,15 +5,15 @@
 //
 // A Provider holds one virtualNode for each ManagedCluster that the hub accepts,
 // whether it is connected or not. What is known of a cluster (its record, its
-// session, its node summary) is a view; view.node turns it into the Node that
+// session, its node summary) is a nodeState; nodeState.node turns it into the Node that
 // the hub should have. A virtualNode's goroutine keeps the real Node equal to
 // that through virtual-kubelet's NodeController, which also renews the lease.
 // Everything happens on an event: at rest only Leases are written.
 //
 // A cluster that is shown in groups of its nodes has a virtualNode for each, which
-// the cluster's own holds; group.go.
+// the cluster's own node holds (groups.go).
 //
-// Who may touch what: a view is guarded by its virtualNode's lock; the
+// Locks: a nodeState is guarded by its virtualNode's lock; the
 // NodeController is driven and stopped by the virtualNode's own goroutine
 // alone, because its callback may block for as long as the controller lives.
 // A Node that is not ours (its providerID says so) is never written.

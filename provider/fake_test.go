@@ -229,7 +229,7 @@ func (h *hub) disconnect(name, reason string) {
 
 func (h *hub) summary(name string, s wire.NodeSummary) {
 	h.t.Helper()
-	h.provider.Summary(name, s)
+	h.provider.SetSummary(name, s)
 	synctest.Wait()
 }
 
@@ -261,7 +261,7 @@ func (h *hub) ready(name string) string {
 	if node == nil {
 		return "no node"
 	}
-	c := find(node.Status.Conditions, corev1.NodeReady)
+	c := findCondition(node.Status.Conditions, corev1.NodeReady)
 	if c == nil {
 		return "no condition"
 	}

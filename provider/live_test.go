@@ -217,7 +217,7 @@ func (h *liveHub) start(client kubernetes.Interface, address netip.Addr, endpoin
 	}
 	h.provider = provider
 	if controller, ok := pods.(*pod.Controller); ok {
-		controller.OnIdle(provider.Idle)
+		controller.OnIdle(provider.NotifyGroupIdle)
 	}
 	// The test's own context ends before its cleanup takes the node away.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
@@ -261,7 +261,7 @@ func (h *liveHub) await(want string) time.Duration {
 			got = err.Error()
 			return false, nil //nolint:nilerr // the node may not be there yet
 		}
-		c := find(node.Status.Conditions, corev1.NodeReady)
+		c := findCondition(node.Status.Conditions, corev1.NodeReady)
 		got = string(c.Status) + " " + c.Reason
 		return got == want, nil
 	})
@@ -281,10 +281,10 @@ func (h *liveHub) accept() {
 		h.t.Fatal(err)
 	}
 	h.links.set(Link{Cluster: h.name, Up: true})
-	h.provider.Summary(h.name, healthy())
+	h.provider.SetSummary(h.name, healthy())
 }
 
-func TestARealHubSeesTheNodeComeAndGo(t *testing.T) {
+func TestNodeAppearsAndDisappearsOnRealHub(t *testing.T) {
 	t.Parallel()
 	h := startLiveHub(t)
 	h.accept()
@@ -299,7 +299,7 @@ func TestARealHubSeesTheNodeComeAndGo(t *testing.T) {
 	t.Logf("repaired after %v", h.await("True NodesReady"))
 }
 
-func TestARealAPIServerReachesTheKubeletEndpoint(t *testing.T) {
+func TestRealAPIServerReachesKubeletEndpoint(t *testing.T) {
 	t.Parallel()
 	h := startLiveHub(t)
 	h.accept()
@@ -318,7 +318,7 @@ func TestARealAPIServerReachesTheKubeletEndpoint(t *testing.T) {
 	}
 }
 
-func TestAPodThatARealVirtualNodeDoesNotTakeIsToldAndLetGo(t *testing.T) {
+func TestUnsupportedPodFailsOnRealHub(t *testing.T) {
 	t.Parallel()
 	h := startLiveHub(t)
 	h.accept()

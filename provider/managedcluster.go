@@ -38,8 +38,8 @@ const (
 	fieldOwner = "spokelet-provider"
 )
 
-// clusters reconciles ManagedClusters with the virtual nodes.
-type clusters struct {
+// recordReconciler reconciles ManagedClusters with the virtual nodes.
+type recordReconciler struct {
 	provider *Provider
 	client   client.Client
 	events   events.EventRecorder
@@ -50,11 +50,11 @@ func (p *Provider) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("provider cannot be added to the manager: %w", err)
 	}
-	r := &clusters{provider: p, client: mgr.GetClient(), events: mgr.GetEventRecorder("spokelet-provider")}
+	r := &recordReconciler{provider: p, client: mgr.GetClient(), events: mgr.GetEventRecorder("spokelet-provider")}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("virtual-node").
 		For(&clusterv1.ManagedCluster{}).
-		WatchesRawSource(source.Func(p.bind)).
+		WatchesRawSource(source.Func(p.setQueue)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("virtual node controller cannot be set up: %w", err)
@@ -62,26 +62,26 @@ func (p *Provider) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// bind gives the provider the controller's queue, and queues every virtual node
+// setQueue gives the provider the controller's queue, and queues every virtual node
 // that is there: one whose cluster is gone has no other event.
-func (p *Provider) bind(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (p *Provider) setQueue(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	again := func(cluster string, after time.Duration) {
 		queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: cluster}}, after)
 	}
 	p.mu.Lock()
-	p.requeue = again
+	p.enqueueAfter = again
 	p.mu.Unlock()
-	for _, node := range p.existing() {
+	for _, node := range p.cachedNodes() {
 		cluster, _ := wire.ParseNodeName(node.Name)
 		again(cluster, 0)
 	}
 	return nil
 }
 
-// reconsider has a cluster's record looked at again.
-func (p *Provider) reconsider(cluster string) {
+// requeueRecord has a cluster's record looked at again.
+func (p *Provider) requeueRecord(cluster string) {
 	p.mu.Lock()
-	again := p.requeue
+	again := p.enqueueAfter
 	p.mu.Unlock()
 	if again != nil {
 		again(cluster, 0)
@@ -89,7 +89,7 @@ func (p *Provider) reconsider(cluster string) {
 }
 
 // Reconcile gives an accepted cluster its node and any other none.
-func (r *clusters) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (r *recordReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var record clusterv1.ManagedCluster
 	if _, group := wire.ParseNodeName(request.Name); group != "" {
 		return reconcile.Result{}, nil // no cluster has such a name, and a group's node may
@@ -98,28 +98,28 @@ func (r *clusters) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err != nil && !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, fmt.Errorf("cluster %s cannot be read: %w", request.Name, err)
 	}
-	if err != nil || !accepted(&record) {
+	if err != nil || !hasNode(&record) {
 		return reconcile.Result{}, r.provider.Remove(ctx, request.Name)
 	}
-	consent, invalid := consentOf(&record)
+	consent, invalid := parseConsent(&record)
 	err = r.provider.Ensure(ctx, Cluster{
 		Name: record.Name, ID: record.Annotations[managedcluster.AnnotationClusterID], Labels: record.Labels, Consent: consent,
 	})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.report(ctx, &record, invalid)
+	return reconcile.Result{}, r.updateConditions(ctx, &record, invalid)
 }
 
-// accepted reports whether the cluster is ours and has a node. One without an id
+// hasNode reports whether the cluster is ours and has a node. One without an id
 // has not been registered yet.
-func accepted(c *clusterv1.ManagedCluster) bool {
+func hasNode(c *clusterv1.ManagedCluster) bool {
 	return managedcluster.IsAccepted(c) && c.Annotations[managedcluster.AnnotationClusterID] != ""
 }
 
-// registrationOf says that the name of a node is taken, until it is free.
-func (r *clusters) registrationOf(cluster string) statement {
-	s := statement{owner: fieldOwner, action: "RegisterNode", condition: metav1.Condition{Type: ConditionNodeRegistered}}
+// registrationCondition says that the name of a node is taken, until it is free.
+func (r *recordReconciler) registrationCondition(cluster string) recordCondition {
+	s := recordCondition{fieldOwner: fieldOwner, action: "RegisterNode", condition: metav1.Condition{Type: ConditionNodeRegistered}}
 	c := &s.condition
 	switch state, name := r.provider.registrationOf(cluster); state {
 	case nameTaken:
@@ -127,14 +127,14 @@ func (r *clusters) registrationOf(cluster string) statement {
 		c.Message = fmt.Sprintf("a Node %q exists that is not a virtual node; delete it, or give the cluster another name", name)
 	case registered:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, "the cluster has its virtual node"
-	case unsettled:
+	case registrationUnknown:
 	}
 	return s
 }
 
-// write applies the one condition; conditions are a map by type, and the others
+// applyCondition applies the one condition; conditions are a map by type, and the others
 // stay with their owners.
-func (r *clusters) write(ctx context.Context, record *clusterv1.ManagedCluster, owner string, condition metav1.Condition) error {
+func (r *recordReconciler) applyCondition(ctx context.Context, record *clusterv1.ManagedCluster, owner string, condition metav1.Condition) error {
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": clusterv1.GroupVersion.String(),
 		"kind":       "ManagedCluster",

@@ -38,7 +38,7 @@ func record(change func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	return c
 }
 
-func reconciler(t *testing.T, p *Provider, objects ...client.Object) (*clusters, *events.FakeRecorder) {
+func reconciler(t *testing.T, p *Provider, objects ...client.Object) (*recordReconciler, *events.FakeRecorder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := clusterv1.Install(scheme); err != nil {
@@ -46,13 +46,13 @@ func reconciler(t *testing.T, p *Provider, objects ...client.Object) (*clusters,
 	}
 	recorder := events.NewFakeRecorder(10)
 	c := crfake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&clusterv1.ManagedCluster{}).WithObjects(objects...).Build()
-	return &clusters{provider: p, client: c, events: recorder}, recorder
+	return &recordReconciler{provider: p, client: c, events: recorder}, recorder
 }
 
 var request = reconcile.Request{NamespacedName: types.NamespacedName{Name: "spoke1"}}
 
 // reconcileOnce looks at the record once, and has a second pass.
-func reconcileOnce(t *testing.T, r *clusters) {
+func reconcileOnce(t *testing.T, r *recordReconciler) {
 	t.Helper()
 	if _, err := r.Reconcile(t.Context(), request); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func reconcileOnce(t *testing.T, r *clusters) {
 }
 
 // recordOf reads the record.
-func recordOf(t *testing.T, r *clusters) *clusterv1.ManagedCluster {
+func recordOf(t *testing.T, r *recordReconciler) *clusterv1.ManagedCluster {
 	t.Helper()
 	var c clusterv1.ManagedCluster
 	if err := r.client.Get(t.Context(), request.NamespacedName, &c); err != nil {
@@ -70,7 +70,7 @@ func recordOf(t *testing.T, r *clusters) *clusterv1.ManagedCluster {
 	return &c
 }
 
-func TestWhichClustersHaveANode(t *testing.T) {
+func TestReconcileEnsuresNodeOfAcceptedCluster(t *testing.T) {
 	now := metav1.Now()
 	cases := map[string]struct {
 		reason string
@@ -110,14 +110,14 @@ func TestWhichClustersHaveANode(t *testing.T) {
 	}
 }
 
-func TestATakenNameIsOnTheRecordUntilItIsFree(t *testing.T) {
+func TestRegistrationConditionFollowsTakenName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}}
 		h := startHub(t, fake.NewSimpleClientset(foreign))
 		defer h.stop()
 		r, recorder := reconciler(t, h.provider, record(nil))
 		again := 0
-		h.provider.requeue = func(string, time.Duration) { again++ }
+		h.provider.enqueueAfter = func(string, time.Duration) { again++ }
 		reconcileTwice := func() *metav1.Condition {
 			t.Helper()
 			for range 2 { // the second time there is nothing to be said
@@ -148,7 +148,7 @@ func TestATakenNameIsOnTheRecordUntilItIsFree(t *testing.T) {
 	})
 }
 
-func TestAClusterThatNeverHadTheTroubleHasNoCondition(t *testing.T) {
+func TestHealthyClusterHasNoRegistrationCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()

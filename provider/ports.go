@@ -42,28 +42,28 @@ func (p *ports) reserve(node string, port int32) {
 	p.byPort[port], p.byNode[node] = node, port
 }
 
-// take returns the node's port and gives it one if it has none.
-func (p *ports) take(node string) (int32, error) {
+// allocate returns the node's port and gives it one if it has none.
+func (p *ports) allocate(node string) (int32, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if port, ok := p.byNode[node]; ok {
 		return port, nil
 	}
-	return p.next(node, p.first(node))
+	return p.allocateFrom(node, p.preferredOffset(node))
 }
 
-// instead gives node the next free port after the one that it has, which stays
+// reallocate gives node the next free port after the one that it has, which stays
 // taken by nobody.
-func (p *ports) instead(node string) (int32, error) {
+func (p *ports) reallocate(node string) (int32, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old, ok := p.byNode[node]
 	if !ok {
-		return p.next(node, p.first(node))
+		return p.allocateFrom(node, p.preferredOffset(node))
 	}
 	delete(p.byNode, node)
 	delete(p.byPort, old)
-	return p.next(node, old-p.low+1)
+	return p.allocateFrom(node, old-p.low+1)
 }
 
 // release frees the node's port.
@@ -76,14 +76,14 @@ func (p *ports) release(node string) {
 	}
 }
 
-func (p *ports) first(node string) int32 {
+func (p *ports) preferredOffset(node string) int32 {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(node)) // never fails
 	size := p.high - p.low + 1
 	return int32(hash.Sum32() % uint32(size)) //nolint:gosec // a range of ports is positive and small
 }
 
-func (p *ports) next(node string, offset int32) (int32, error) {
+func (p *ports) allocateFrom(node string, offset int32) (int32, error) {
 	size := p.high - p.low + 1
 	for i := range size {
 		port := p.low + (offset+i)%size

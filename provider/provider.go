@@ -33,25 +33,25 @@ type Provider struct {
 
 	// started is closed when the nodes that are there have been seen.
 	started chan struct{}
-	// idle holds a token when the node of a group may have lost its last pod.
-	idle chan struct{}
-	// group counts the goroutines of virtual nodes.
-	group sync.WaitGroup
+	// groupIdle holds a token when the node of a group may have lost its last pod.
+	groupIdle chan struct{}
+	// nodeGoroutines counts the goroutines of virtual nodes.
+	nodeGoroutines sync.WaitGroup
 
 	mu sync.Mutex // guards what follows; taken before a virtualNode's
-	// spawn runs a virtual node's goroutine, with a context that ends with
+	// startNode runs a virtual node's goroutine, with a context that ends with
 	// Start. It refuses once that has ended.
-	spawn  func(run func(context.Context)) bool
-	waited bool // the reconnect grace is over
-	nodes  map[string]*virtualNode
-	// strays are the Nodes of groups that were there at Start without their label,
+	startNode  func(run func(context.Context)) bool
+	graceEnded bool // the reconnect grace is over
+	nodes      map[string]*virtualNode
+	// unlabelledNodes are the Nodes of groups that were there at Start without their label,
 	// by their clusters, until these are known.
-	strays map[string][]*corev1.Node
-	// requeue has a cluster's record looked at again; nil before a controller
+	unlabelledNodes map[string][]*corev1.Node
+	// enqueueAfter has a cluster's record looked at again; nil before a controller
 	// has bound it.
-	requeue func(cluster string, after time.Duration)
-	// pace spaces what agents have the records looked at for.
-	pace ratelimit.KeyedLimiter[string]
+	enqueueAfter func(cluster string, after time.Duration)
+	// requeuePacer spaces what agents have the records looked at for.
+	requeuePacer ratelimit.KeyedLimiter[string]
 }
 
 // New returns a Provider that does nothing until Start.
@@ -65,25 +65,25 @@ func New(config Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		config:  config,
-		ports:   newPorts(config.PortMin, config.PortMax),
-		ready:   ready,
-		started: make(chan struct{}),
-		idle:    make(chan struct{}, 1),
-		nodes:   map[string]*virtualNode{},
+		config:    config,
+		ports:     newPorts(config.PortMin, config.PortMax),
+		ready:     ready,
+		started:   make(chan struct{}),
+		groupIdle: make(chan struct{}, 1),
+		nodes:     map[string]*virtualNode{},
 	}
 	p.informer = cache.NewSharedIndexInformer(
-		nodesWhere(config.Client, metav1.ListOptions{LabelSelector: wire.LabelCluster}), &corev1.Node{}, 0, groupIndexers())
-	if err := p.informer.SetTransform(trim); err != nil {
+		nodeListerWatcher(config.Client, metav1.ListOptions{LabelSelector: wire.LabelCluster}), &corev1.Node{}, 0, groupIndexers())
+	if err := p.informer.SetTransform(trimNode); err != nil {
 		return nil, fmt.Errorf("node cache cannot be trimmed: %w", err)
 	}
 	return p, nil
 }
 
-// nodesWhere lists and watches nodes by the selectors of where. A list is answered as
-// of now, where a reflector would take what a cache of the API server has: what is
-// said of absent pods rests on it.
-func nodesWhere(client kubernetes.Interface, where metav1.ListOptions) cache.ListerWatcher {
+// nodeListerWatcher lists and watches nodes by the selectors of where. A list is answered as
+// of now, where a reflector would take what a cache of the API server has: reports
+// of absent pods depend on it.
+func nodeListerWatcher(client kubernetes.Interface, where metav1.ListOptions) cache.ListerWatcher {
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector, o.FieldSelector = where.LabelSelector, where.FieldSelector
 		return o
@@ -101,18 +101,18 @@ func nodesWhere(client kubernetes.Interface, where metav1.ListOptions) cache.Lis
 	}, client)
 }
 
-// trim keeps of a virtual node what is compared and read back. Its annotations
+// trimNode keeps of a virtual node what is compared and read back. Its annotations
 // hold the whole object once more.
-func trim(obj any) (any, error) {
+func trimNode(obj any) (any, error) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
 		return obj, nil
 	}
-	return trimmed(node), nil
+	return trimmedNode(node), nil
 }
 
-func trimmed(node *corev1.Node) *corev1.Node {
-	status := ours(node.Status)
+func trimmedNode(node *corev1.Node) *corev1.Node {
+	status := ownStatus(node.Status)
 	status.NodeInfo = corev1.NodeSystemInfo{}
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
@@ -132,9 +132,9 @@ func trimmed(node *corev1.Node) *corev1.Node {
 // run out unless another hub process renews them.
 func (p *Provider) Start(ctx context.Context) error {
 	registration, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { p.observed(obj) },
-		UpdateFunc: func(_, obj any) { p.observed(obj) },
-		DeleteFunc: p.deleted,
+		AddFunc:    func(obj any) { p.handleNodeUpdate(obj) },
+		UpdateFunc: func(_, obj any) { p.handleNodeUpdate(obj) },
+		DeleteFunc: p.handleNodeDelete,
 	})
 	if err != nil {
 		return fmt.Errorf("virtual nodes cannot be watched: %w", err)
@@ -142,33 +142,33 @@ func (p *Provider) Start(ctx context.Context) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() { p.informer.RunWithContext(ctx) })
-	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) || !p.awaitStrays(ctx) {
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) || !p.retryListUnlabelled(ctx) {
 		return nil
 	}
 	// Before any node takes a port of its own choice.
-	for _, node := range p.existing() {
+	for _, node := range p.cachedNodes() {
 		p.ports.reserve(node.Name, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	}
-	defer p.group.Wait()
-	defer p.open(ctx)()
-	defer p.config.Links.Subscribe(p.linkChanged)()
-	grace := time.AfterFunc(p.config.ReconnectGrace, p.graceOver)
+	defer p.nodeGoroutines.Wait()
+	defer p.acceptNodes(ctx)()
+	defer p.config.Links.Subscribe(p.handleLink)()
+	grace := time.AfterFunc(p.config.ReconnectGrace, p.endReconnectGrace)
 	defer grace.Stop()
 	close(p.started)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.idle:
-			p.idled()
+		case <-p.groupIdle:
+			p.reconcileAllGroups()
 		}
 	}
 }
 
-// awaitStrays tries until it has found strays, or ctx has ended.
-func (p *Provider) awaitStrays(ctx context.Context) bool {
+// retryListUnlabelled tries until it has listed them, or ctx has ended.
+func (p *Provider) retryListUnlabelled(ctx context.Context) bool {
 	for retry := newBackoff(); ctx.Err() == nil; retry.wait(ctx) {
-		err := p.findStrays(ctx)
+		err := p.listUnlabelledNodes(ctx)
 		if err == nil {
 			return true
 		}
@@ -177,16 +177,16 @@ func (p *Provider) awaitStrays(ctx context.Context) bool {
 	return false
 }
 
-// open lets virtual nodes run until ctx ends. After shut no new one runs, and
+// acceptNodes lets virtual nodes run until ctx ends. After stop no new one runs, and
 // the group may be waited for.
-func (p *Provider) open(ctx context.Context) (shut func()) {
+func (p *Provider) acceptNodes(ctx context.Context) (stop func()) {
 	set := func(spawn func(func(context.Context)) bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.spawn = spawn
+		p.startNode = spawn
 	}
 	set(func(run func(context.Context)) bool {
-		p.group.Go(func() { run(ctx) })
+		p.nodeGoroutines.Go(func() { run(ctx) })
 		return true
 	})
 	return func() {
@@ -194,7 +194,7 @@ func (p *Provider) open(ctx context.Context) (shut func()) {
 	}
 }
 
-func (p *Provider) existing() []*corev1.Node {
+func (p *Provider) cachedNodes() []*corev1.Node {
 	var nodes []*corev1.Node
 	for _, obj := range p.informer.GetStore().List() {
 		if node, ok := obj.(*corev1.Node); ok && ownerOf(node, "") != ownerForeign {
@@ -203,47 +203,47 @@ func (p *Provider) existing() []*corev1.Node {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, strays := range p.strays {
+	for _, strays := range p.unlabelledNodes {
 		nodes = append(nodes, strays...)
 	}
 	return nodes
 }
 
-// present returns the virtual node of that name as the informer has it, or nil.
-func (p *Provider) present(name string) *corev1.Node {
+// cachedNode returns the virtual node of that name as the informer has it, or nil.
+func (p *Provider) cachedNode(name string) *corev1.Node {
 	obj, _, _ := p.informer.GetStore().GetByKey(name) // a map does not fail
 	node, _ := obj.(*corev1.Node)
 	return node
 }
 
-func (p *Provider) graceOver() {
+func (p *Provider) endReconnectGrace() {
 	p.mu.Lock()
-	p.waited = true
+	p.graceEnded = true
 	nodes := slices.Collect(maps.Values(p.nodes))
 	p.mu.Unlock()
 	for _, n := range nodes {
-		n.update(func(v *view) { v.waited = true })
+		n.update(func(v *nodeState) { v.graceEnded = true })
 	}
 }
 
 // Ensure gives an accepted cluster its node, or the node the cluster's new
 // labels. It waits for Start and does not wait for the Node.
 func (p *Provider) Ensure(ctx context.Context, cluster Cluster) error {
-	if err := p.awaitStart(ctx); err != nil {
+	if err := p.waitForStart(ctx); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.record(cluster.Name)
+	n := p.getOrCreateNode(cluster.Name)
 	p.config.Pods.SetConsent(cluster.Name, cluster.Consent)
 	// The groups first: what is not expected when the cluster's own pods are listed
 	// is taken for absent.
-	p.adopt(n, cluster)
+	p.adoptGroupNodes(n, cluster)
 	n.mu.Lock()
-	summary := n.view.summary
+	summary := n.state.summary
 	n.mu.Unlock()
-	p.settleAs(n, cluster, summary)
-	n.update(func(*view) {
+	p.reconcileGroupsOf(n, cluster, summary)
+	n.update(func(*nodeState) {
 		n.wanted = true
 		n.setCluster(cluster)
 	})
@@ -254,18 +254,18 @@ func (p *Provider) Ensure(ctx context.Context, cluster Cluster) error {
 // Remove takes away the nodes of a cluster that is not accepted, or no more.
 // Removing what is not there does nothing.
 func (p *Provider) Remove(ctx context.Context, name string) error {
-	if err := p.awaitStart(ctx); err != nil {
+	if err := p.waitForStart(ctx); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.nodes[name]; !ok && p.present(name) == nil && len(p.groupNodes(name)) == 0 {
+	if _, ok := p.nodes[name]; !ok && p.cachedNode(name) == nil && len(p.cachedGroupNodes(name)) == 0 {
 		return nil
 	}
-	base := p.record(name)
-	p.adopt(base, Cluster{})
-	base.each(func(n *virtualNode) {
-		n.update(func(*view) { n.wanted, n.leaving = false, false })
+	base := p.getOrCreateNode(name)
+	p.adoptGroupNodes(base, Cluster{})
+	base.forEachNode(func(n *virtualNode) {
+		n.update(func(*nodeState) { n.wanted, n.leaving = false, false })
 		p.ensureRunning(n)
 	})
 	return nil
@@ -278,36 +278,36 @@ func (p *Provider) Remove(ctx context.Context, name string) error {
 func (p *Provider) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pace.Forget(name)
+	p.requeuePacer.Forget(name)
 	if base, ok := p.nodes[name]; ok {
 		// Before any of its nodes begins anew.
-		p.expectAgain(base)
-		base.each(func(n *virtualNode) {
-			n.update(func(v *view) {
+		p.expectGroupPods(base)
+		base.forEachNode(func(n *virtualNode) {
+			n.update(func(v *nodeState) {
 				v.summary, v.clusterLabels, v.system = nil, nil, systemLabels{}
 				n.forgotten = true
 			})
-			p.drop(n)
+			p.deleteIfUnknown(n)
 		})
-		p.drop(base)
+		p.deleteIfUnknown(base)
 	}
 }
 
-// Summary takes what a cluster says of its nodes, or of the rest of them and of
+// SetSummary takes what a cluster says of its nodes, or of the rest of them and of
 // which groups there are.
-func (p *Provider) Summary(name string, summary wire.NodeSummary) {
+func (p *Provider) SetSummary(name string, summary wire.NodeSummary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.record(name)
+	n := p.getOrCreateNode(name)
 	split, labelled := n.requestedSplit(), n.systemLabels()
-	n.summaryChanged(summary)
-	p.settle(n)
+	n.setSummary(summary)
+	p.reconcileGroups(n)
 	if n.requestedSplit() != split || n.systemLabels() != labelled {
-		p.reconsiderSpaced(name)
+		p.requeueRecordPaced(name)
 	}
 }
 
-func (p *Provider) awaitStart(ctx context.Context) error {
+func (p *Provider) waitForStart(ctx context.Context) error {
 	select {
 	case <-p.started:
 		return nil
@@ -316,13 +316,13 @@ func (p *Provider) awaitStart(ctx context.Context) error {
 	}
 }
 
-// record returns what is known of a cluster; p.mu is held.
-func (p *Provider) record(name string) *virtualNode {
+// getOrCreateNode returns what is known of a cluster; p.mu is held.
+func (p *Provider) getOrCreateNode(name string) *virtualNode {
 	n, ok := p.nodes[name]
 	if !ok {
 		n = newVirtualNode(p, name, "")
-		n.view.cluster.Name = name
-		n.view.waited = p.waited
+		n.state.cluster.Name = name
+		n.state.graceEnded = p.graceEnded
 		p.nodes[name] = n
 	}
 	return n
@@ -333,12 +333,12 @@ func (p *Provider) ensureRunning(n *virtualNode) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.running {
-		n.running = p.spawn(n.run)
+		n.running = p.startNode(n.run)
 	}
 }
 
-// finished ends a node's goroutine unless the node is wanted again.
-func (p *Provider) finished(n *virtualNode) bool {
+// stopUnlessWanted ends a node's goroutine unless the node is wanted again.
+func (p *Provider) stopUnlessWanted(n *virtualNode) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n.mu.Lock()
@@ -351,18 +351,18 @@ func (p *Provider) finished(n *virtualNode) bool {
 	p.ports.release(n.name)
 	p.ready.delete(n.name)
 	if n.group != "" {
-		p.ended(n)
+		p.releaseGroup(n)
 	}
-	p.drop(n)
+	p.deleteIfUnknown(n)
 	return true
 }
 
-// drop forgets a node of whose cluster or group nothing is known any more; p.mu is
+// deleteIfUnknown forgets a node of whose cluster or group nothing is known any more; p.mu is
 // held.
-func (p *Provider) drop(n *virtualNode) {
+func (p *Provider) deleteIfUnknown(n *virtualNode) {
 	n.mu.Lock()
-	unknown := !n.wanted && !n.running && n.view.summary == nil && len(n.groups) == 0
-	unknown = unknown && (n.group != "" || !n.view.link.Up)
+	unknown := !n.wanted && !n.running && n.state.summary == nil && len(n.groups) == 0
+	unknown = unknown && (n.group != "" || !n.state.link.Up)
 	n.mu.Unlock()
 	if !unknown || p.nodes[n.name] != n {
 		return
@@ -370,37 +370,37 @@ func (p *Provider) drop(n *virtualNode) {
 	delete(p.nodes, n.name)
 	if base, ok := p.nodes[n.cluster]; ok && n.group != "" {
 		delete(base.groups, n.group)
-		p.drop(base)
+		p.deleteIfUnknown(base)
 	}
 }
 
-func (p *Provider) linkChanged(link Link) {
+func (p *Provider) handleLink(link Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	base := p.record(link.Cluster)
-	base.each(func(n *virtualNode) { n.linkChanged(link) })
-	p.drop(base)
+	base := p.getOrCreateNode(link.Cluster)
+	base.forEachNode(func(n *virtualNode) { n.setLink(link) })
+	p.deleteIfUnknown(base)
 }
 
-func (p *Provider) observed(obj any) {
+func (p *Provider) handleNodeUpdate(obj any) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
 		return
 	}
 	p.mu.Lock()
 	n, known := p.nodes[node.Name]
-	again := p.requeue
+	again := p.enqueueAfter
 	p.mu.Unlock()
 	switch {
 	case known:
-		n.observe(node)
+		n.detectDrift(node)
 	case again != nil:
 		cluster, _ := wire.ParseNodeName(node.Name)
 		again(cluster, 0)
 	}
 }
 
-func (p *Provider) deleted(obj any) {
+func (p *Provider) handleNodeDelete(obj any) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
 	}
@@ -412,17 +412,17 @@ func (p *Provider) deleted(obj any) {
 	n, known := p.nodes[node.Name]
 	p.mu.Unlock()
 	if known {
-		notify(n.gone)
+		notify(n.nodeGone)
 	}
 }
 
-// awaitGone sends nil when there is no Node of that name, or one that is a
+// waitForDeletion sends nil when there is no Node of that name, or one that is a
 // virtual node. It follows this one object and no other.
-func (p *Provider) awaitGone(ctx context.Context, name string) <-chan error {
+func (p *Provider) waitForDeletion(ctx context.Context, name string) <-chan error {
 	where := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	done := make(chan error, 1)
 	go func() {
-		_, err := toolswatch.UntilWithSync(ctx, nodesWhere(p.config.Client, where), &corev1.Node{},
+		_, err := toolswatch.UntilWithSync(ctx, nodeListerWatcher(p.config.Client, where), &corev1.Node{},
 			func(store cache.Store) (bool, error) {
 				_, exists, err := store.GetByKey(name)
 				return !exists, err

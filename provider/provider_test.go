@@ -19,7 +19,7 @@ import (
 	"github.com/spokelet/spokelet/internal/quota"
 )
 
-func TestTheNodeFollowsTheSessionAndTheSummary(t *testing.T) {
+func TestNodeFollowsSessionAndSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -39,7 +39,7 @@ func TestTheNodeFollowsTheSessionAndTheSummary(t *testing.T) {
 		h.disconnect("spoke1", "connection lost")
 		h.wantReady("spoke1", "False TunnelDisconnected", "at once when the session ends")
 		node := h.node("spoke1")
-		if got, want := find(node.Status.Conditions, corev1.NodeReady).Message, "cluster spoke1 is not connected: connection lost"; got != want {
+		if got, want := findCondition(node.Status.Conditions, corev1.NodeReady).Message, "cluster spoke1 is not connected: connection lost"; got != want {
 			t.Errorf("message: got %q, want %q", got, want)
 		}
 		if got := node.Status.Capacity.Cpu().String(); got != "8" {
@@ -52,7 +52,7 @@ func TestTheNodeFollowsTheSessionAndTheSummary(t *testing.T) {
 	})
 }
 
-func TestTheNodeIsWhatTheDesignSays(t *testing.T) {
+func TestNodeObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -96,7 +96,7 @@ func TestTheNodeIsWhatTheDesignSays(t *testing.T) {
 	})
 }
 
-func TestAtRestOnlyTheLeaseIsWritten(t *testing.T) {
+func TestOnlyLeaseIsWrittenAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -124,7 +124,7 @@ func TestAtRestOnlyTheLeaseIsWritten(t *testing.T) {
 	})
 }
 
-func TestAfterAStartAReadyNodeHasTheGraceToReconnect(t *testing.T) {
+func TestReadyNodeHasReconnectGraceAfterStart(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		during func(h *hub)
@@ -180,7 +180,7 @@ func TestAfterAStartAReadyNodeHasTheGraceToReconnect(t *testing.T) {
 	}
 }
 
-func TestADeletedNodeIsRepaired(t *testing.T) {
+func TestDeletedNodeIsRecreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -195,7 +195,7 @@ func TestADeletedNodeIsRepaired(t *testing.T) {
 	})
 }
 
-func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
+func TestDriftIsRepaired(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*corev1.Node)
@@ -203,7 +203,7 @@ func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
 		"the condition": {
 			reason: "the node lifecycle controller says Unknown after an outage of the API server",
 			change: func(n *corev1.Node) {
-				c := find(n.Status.Conditions, corev1.NodeReady)
+				c := findCondition(n.Status.Conditions, corev1.NodeReady)
 				c.Status, c.Reason = corev1.ConditionUnknown, "NodeStatusUnknown"
 			},
 		},
@@ -233,7 +233,7 @@ func TestWhatOthersWriteOverIsWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestAForeignNodeBlocksTheNameUntilItIsGone(t *testing.T) {
+func TestForeignNodeBlocksNameUntilDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
 		h := startHub(t, fake.NewSimpleClientset(foreign))
@@ -259,7 +259,7 @@ func TestAForeignNodeBlocksTheNameUntilItIsGone(t *testing.T) {
 	})
 }
 
-func TestARemovedClusterLosesItsNode(t *testing.T) {
+func TestRemoveDeletesNode(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		before []*corev1.Node
@@ -307,7 +307,7 @@ func TestARemovedClusterLosesItsNode(t *testing.T) {
 	}
 }
 
-func TestAClusterMadeAnewGetsANewNode(t *testing.T) {
+func TestRecreatedClusterGetsNewNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -323,7 +323,7 @@ func TestAClusterMadeAnewGetsANewNode(t *testing.T) {
 	})
 }
 
-func TestAStatusThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
+func TestFailedStatusWriteIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		down := withOutage(client)
@@ -342,7 +342,7 @@ func TestAStatusThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	})
 }
 
-func TestAnOutageOfTheAPIServerIsNoNewsOfTheClusters(t *testing.T) {
+func TestAPIServerOutageChangesNoNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		down := withOutage(client)
@@ -362,7 +362,7 @@ func TestAnOutageOfTheAPIServerIsNoNewsOfTheClusters(t *testing.T) {
 	})
 }
 
-func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
+func TestFlappingClusterIsWrittenAtSpacing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -383,7 +383,7 @@ func TestAClusterThatFlapsIsWrittenAtTheSpacing(t *testing.T) {
 	})
 }
 
-func TestAClusterThatKeepsFlappingIsReadyAtALimitedRate(t *testing.T) {
+func TestFlappingClusterIsReadyAtLimitedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -407,7 +407,7 @@ func TestAClusterThatKeepsFlappingIsReadyAtALimitedRate(t *testing.T) {
 	})
 }
 
-func TestWhatAClusterSaysOfItsNodesIsWrittenAtARateOfBytes(t *testing.T) {
+func TestSummariesAreWrittenAtByteRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, burst = 1 << 10, 20 << 10
 		writes := quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
@@ -442,11 +442,11 @@ func TestWhatAClusterSaysOfItsNodesIsWrittenAtARateOfBytes(t *testing.T) {
 	})
 }
 
-func TestAPortThatSomebodyElseHasIsPassedOver(t *testing.T) {
+func TestUsedPortIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
-		usual := h.provider.ports.low + h.provider.ports.first("spoke1")
+		usual := h.provider.ports.low + h.provider.ports.preferredOffset("spoke1")
 		h.endpoints.busy[usual] = true
 		h.ensure(spoke1)
 		if got := h.node("spoke1").Status.DaemonEndpoints.KubeletEndpoint.Port; got != usual+1 {
@@ -455,7 +455,7 @@ func TestAPortThatSomebodyElseHasIsPassedOver(t *testing.T) {
 	})
 }
 
-func TestEnsureWaitsForTheStart(t *testing.T) {
+func TestEnsureWaitsForStart(t *testing.T) {
 	p := &Provider{started: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -467,7 +467,7 @@ func TestEnsureWaitsForTheStart(t *testing.T) {
 	}
 }
 
-func TestThePodsOfANodeAreWatchedWhileItIsKept(t *testing.T) {
+func TestPodsAreWatchedWhileNodeExists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()

@@ -23,21 +23,21 @@ const (
 	leaseSeconds = 40
 	leaseRenewal = 10 * time.Second
 
-	// never is the interval of what happens on events instead: NodeController's
+	// neverInterval is the interval of what happens on events instead: NodeController's
 	// pings of a provider that is always well, and its repeated status writes.
-	never = 10 * 365 * 24 * time.Hour
+	neverInterval = 10 * 365 * 24 * time.Hour
 )
 
-// virtualNode keeps one Node of the hub equal to its view.
+// virtualNode keeps one Node of the hub equal to its state.
 type virtualNode struct {
 	name string
 	// cluster is whose node it is, and group of which of its groups; empty for its own.
 	cluster, group string
 	provider       *Provider
 	logger         logr.Logger
-	turn           turn
+	semaphore      semaphore
 
-	// groups are those of a cluster's own node, and adopted tells that the Nodes of
+	// groups are those of a cluster's own node, and adopted is true once the Nodes of
 	// groups that were there have been seen. Both are guarded by the provider's mu.
 	groups  map[string]*virtualNode
 	adopted bool
@@ -51,25 +51,25 @@ type virtualNode struct {
 	// forgotten: what is published of the cluster was dropped since run began to
 	// serve it.
 	forgotten bool
-	view      view
+	state     nodeState
 	// registration is whether the Node could be had.
 	registration registration
 	// running is true while run is, from before its start until it has decided
 	// to end.
 	running bool
 
-	// changed and gone hold at most one token each. changed: the view, or
-	// wanted, may be new. gone: the Node may have been deleted or replaced.
-	changed, gone chan struct{}
-	// drifted: somebody has written over what is ours. lost: a write failed.
-	drifted, lost chan struct{}
+	// changed and nodeGone hold at most one token each. changed: the state, or
+	// wanted, may be new. nodeGone: the Node may have been deleted or replaced.
+	changed, nodeGone chan struct{}
+	// nodeDrifted: somebody has written over what is ours. writeFailed: a write failed.
+	nodeDrifted, writeFailed chan struct{}
 }
 
 // registration says whether a cluster has its Node.
 type registration int
 
 const (
-	unsettled registration = iota // not known yet
+	registrationUnknown registration = iota // not known yet
 	registered
 	nameTaken // by a Node that is not ours
 )
@@ -77,17 +77,17 @@ const (
 func newVirtualNode(p *Provider, cluster, group string) *virtualNode {
 	name := wire.NodeName(cluster, group)
 	return &virtualNode{
-		name:     name,
-		cluster:  cluster,
-		group:    group,
-		provider: p,
-		logger:   p.config.Logger.WithValues("node", name),
-		turn:     newTurn(),
-		view:     view{group: group, address: p.config.Address.String()},
-		changed:  make(chan struct{}, 1),
-		gone:     make(chan struct{}, 1),
-		drifted:  make(chan struct{}, 1),
-		lost:     make(chan struct{}, 1),
+		name:        name,
+		cluster:     cluster,
+		group:       group,
+		provider:    p,
+		logger:      p.config.Logger.WithValues("node", name),
+		semaphore:   newSemaphore(),
+		state:       nodeState{group: group, address: p.config.Address.String()},
+		changed:     make(chan struct{}, 1),
+		nodeGone:    make(chan struct{}, 1),
+		nodeDrifted: make(chan struct{}, 1),
+		writeFailed: make(chan struct{}, 1),
 	}
 }
 
@@ -98,45 +98,45 @@ func notify(c chan struct{}) {
 	}
 }
 
-// update changes the view and wakes run.
-func (n *virtualNode) update(change func(*view)) {
+// update changes the state and wakes run.
+func (n *virtualNode) update(change func(*nodeState)) {
 	n.mu.Lock()
-	change(&n.view)
+	change(&n.state)
 	n.decideSystemLabels()
 	n.mu.Unlock()
 	notify(n.changed)
 }
 
-func (n *virtualNode) linkChanged(link Link) {
-	n.update(func(v *view) {
+func (n *virtualNode) setLink(link Link) {
+	n.update(func(v *nodeState) {
 		v.link = link
-		v.met = v.met || link.Up
+		v.wasConnected = v.wasConnected || link.Up
 	})
 }
 
-// summaryChanged reports whether there was a summary before.
-func (n *virtualNode) summaryChanged(s wire.NodeSummary) (known bool) {
-	n.update(func(v *view) {
+// setSummary reports whether there was a summary before.
+func (n *virtualNode) setSummary(s wire.NodeSummary) (known bool) {
+	n.update(func(v *nodeState) {
 		known = v.summary != nil
 		v.summary = &s
 	})
 	return known
 }
 
-// now returns the Node that the hub should have, and whether its cluster is connected.
-func (n *virtualNode) now() (node *corev1.Node, connected bool) {
+// desiredNode returns the Node that the hub should have, and whether its cluster is connected.
+func (n *virtualNode) desiredNode() (node *corev1.Node, connected bool) {
 	n.mu.Lock()
-	v := n.view
+	v := n.state
 	n.mu.Unlock()
 	return v.node(metav1.Now()), v.link.Up
 }
 
-// serves reports whether the node is still wanted for the cluster of that id, and
+// isWantedFor reports whether the node is still wanted for the cluster of that id, and
 // the cluster was not forgotten meanwhile.
-func (n *virtualNode) serves(id string) bool {
+func (n *virtualNode) isWantedFor(id string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.wanted && !n.forgotten && n.view.cluster.ID == id
+	return n.wanted && !n.forgotten && n.state.cluster.ID == id
 }
 
 // run keeps the Node until ctx ends, or until the Node is neither wanted nor
@@ -145,9 +145,9 @@ func (n *virtualNode) run(ctx context.Context) {
 	retry := newBackoff()
 	for ctx.Err() == nil {
 		var err error
-		if cluster, wanted := n.target(); wanted {
-			err = n.serve(ctx, cluster, retry)
-		} else if err = n.vacate(ctx); err == nil && n.provider.finished(n) {
+		if cluster, wanted := n.wantedCluster(); wanted {
+			err = n.reconcileNode(ctx, cluster, retry)
+		} else if err = n.removeNode(ctx); err == nil && n.provider.stopUnlessWanted(n) {
 			return
 		}
 		if err == nil {
@@ -168,41 +168,41 @@ func (n *virtualNode) setRegistration(r registration) {
 	n.registration = r
 	n.mu.Unlock()
 	if changed {
-		n.provider.reconsider(n.cluster)
+		n.provider.requeueRecord(n.cluster)
 	}
 }
 
-func (n *virtualNode) target() (Cluster, bool) {
+func (n *virtualNode) wantedCluster() (Cluster, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.forgotten = false
-	return n.view.cluster, n.wanted
+	return n.state.cluster, n.wanted
 }
 
-// serve keeps the Node of one cluster until something about its identity
+// reconcileNode keeps the Node of one cluster until something about its identity
 // changes: the cluster, or the Node itself. Then run looks again.
-func (n *virtualNode) serve(ctx context.Context, cluster Cluster, retry *backoff) error {
-	found, err := n.find(ctx)
+func (n *virtualNode) reconcileNode(ctx context.Context, cluster Cluster, retry *backoff) error {
+	found, err := n.getNode(ctx)
 	if err != nil {
 		return err
 	}
 	if found != nil {
 		switch ownerOf(found, cluster.providerID(n.group)) {
 		case ownerForeign:
-			return n.blocked(ctx, cluster)
+			return n.waitUntilNameIsFree(ctx, cluster)
 		case ownerStale:
-			return n.delete(ctx, found)
+			return n.deleteNode(ctx, found)
 		case ownerUs:
 		}
 	}
-	if err := n.settle(ctx, cluster, found); err != nil {
+	if err := n.adoptNode(ctx, cluster, found); err != nil {
 		return err
 	}
 	defer n.provider.config.Endpoints.Close(n.name)
-	return n.control(ctx, cluster, retry)
+	return n.runController(ctx, cluster, retry)
 }
 
-func (n *virtualNode) find(ctx context.Context) (*corev1.Node, error) {
+func (n *virtualNode) getNode(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	found, err := n.provider.config.Client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
@@ -216,20 +216,20 @@ func (n *virtualNode) find(ctx context.Context) (*corev1.Node, error) {
 }
 
 // setCluster changes what the record says; n.mu is held. What the Node says of another
-// cluster of that name is not said again.
+// cluster of that name is dropped.
 func (n *virtualNode) setCluster(cluster Cluster) {
-	v := &n.view
+	v := &n.state
 	if v.cluster.ID != cluster.ID {
-		v.base, v.clusterLabels, v.system = corev1.NodeStatus{}, nil, systemLabels{}
+		v.lastStatus, v.clusterLabels, v.system = corev1.NodeStatus{}, nil, systemLabels{}
 	}
 	v.cluster = cluster
 }
 
-// settle takes over what the Node already says, and opens its endpoint. A Node
+// adoptNode takes over what the Node already says, and opens its endpoint. A Node
 // that is there and a Node that was deleted a moment ago are treated alike: the
 // last known status is the base. What the Node of another cluster says is no base: the
 // name may have become that one's meanwhile.
-func (n *virtualNode) settle(ctx context.Context, cluster Cluster, found *corev1.Node) error {
+func (n *virtualNode) adoptNode(ctx context.Context, cluster Cluster, found *corev1.Node) error {
 	if found != nil {
 		n.provider.ports.reserve(n.name, found.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	}
@@ -239,14 +239,14 @@ func (n *virtualNode) settle(ctx context.Context, cluster Cluster, found *corev1
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.view.port = port
-	if found != nil && n.view.cluster.ID == cluster.ID {
-		n.view.base, n.view.clusterLabels = ours(found.Status), lastClusterLabels(found)
-		if n.view.wasGivenSystem() {
-			n.view.system = systemLabels{given: true, known: true}
+	n.state.port = port
+	if found != nil && n.state.cluster.ID == cluster.ID {
+		n.state.lastStatus, n.state.clusterLabels = ownStatus(found.Status), lastClusterLabels(found)
+		if n.state.hadSystemLabels() {
+			n.state.system = systemLabels{applied: true, known: true}
 		}
-		if n.group != "" && n.view.label == "" {
-			n.view.label = labelOf(found, n.group, n.view.cluster)
+		if n.group != "" && n.state.label == "" {
+			n.state.label = consentedLabel(found, n.group, n.state.cluster)
 		}
 	}
 	return nil
@@ -256,7 +256,7 @@ func (n *virtualNode) settle(ctx context.Context, cluster Cluster, found *corev1
 const listenTries = 8
 
 func (n *virtualNode) listen(ctx context.Context) (int32, error) {
-	port, err := n.provider.ports.take(n.name)
+	port, err := n.provider.ports.allocate(n.name)
 	for range listenTries {
 		if err != nil {
 			return 0, fmt.Errorf("node %s has no kubelet endpoint: %w", n.name, err)
@@ -265,13 +265,13 @@ func (n *virtualNode) listen(ctx context.Context) (int32, error) {
 			return port, nil
 		}
 		n.logger.Error(err, "cannot open the kubelet endpoint", "port", port)
-		port, err = n.provider.ports.instead(n.name)
+		port, err = n.provider.ports.reallocate(n.name)
 	}
 	return 0, fmt.Errorf("node %s has no kubelet endpoint: %d ports could not be opened", n.name, listenTries)
 }
 
-// blocked reports that the name is taken and waits until it is not.
-func (n *virtualNode) blocked(ctx context.Context, cluster Cluster) error {
+// waitUntilNameIsFree reports that the name is taken and waits until it is not.
+func (n *virtualNode) waitUntilNameIsFree(ctx context.Context, cluster Cluster) error {
 	n.setRegistration(nameTaken)
 	n.provider.ready.set(n.name, false)
 	// The pods of somebody else's Node are not waited for.
@@ -281,22 +281,22 @@ func (n *virtualNode) blocked(ctx context.Context, cluster Cluster) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	waiting := n.provider.awaitGone(ctx, n.name)
+	waiting := n.provider.waitForDeletion(ctx, n.name)
 	for {
 		select {
 		case err := <-waiting:
 			return err
 		case <-n.changed:
-			if !n.serves(cluster.ID) {
+			if !n.isWantedFor(cluster.ID) {
 				cancel()
-				<-waiting //nolint:errcheck // it was told to stop, and reports nothing
+				<-waiting //nolint:errcheck // it was cancelled, and reports nothing
 				return nil
 			}
 		}
 	}
 }
 
-func (n *virtualNode) delete(ctx context.Context, found *corev1.Node) error {
+func (n *virtualNode) deleteNode(ctx context.Context, found *corev1.Node) error {
 	if found.DeletionTimestamp != nil {
 		return fmt.Errorf("node %s cannot be deleted: its finalizers hold it", found.Name)
 	}
@@ -311,37 +311,39 @@ func (n *virtualNode) delete(ctx context.Context, found *corev1.Node) error {
 	return nil
 }
 
-// erase deletes the Node if it is a virtual one.
-func (n *virtualNode) erase(ctx context.Context) error {
-	found, err := n.find(ctx)
+// deleteOwnNode deletes the Node if it is a virtual one.
+func (n *virtualNode) deleteOwnNode(ctx context.Context) error {
+	found, err := n.getNode(ctx)
 	if err != nil || found == nil {
 		return err
 	}
 	if ownerOf(found, "") == ownerForeign {
 		return nil
 	}
-	return n.delete(ctx, found)
+	return n.deleteNode(ctx, found)
 }
 
 // NodeProvider's two methods. The node is always well, because the lease speaks
 // for this process; what the cluster is like is in the status.
-type alwaysWell struct {
+type healthyNodeProvider struct {
 	push func(*corev1.Node)
 }
 
-func (a *alwaysWell) Ping(context.Context) error { return nil }
+func (a *healthyNodeProvider) Ping(context.Context) error { return nil }
 
-func (a *alwaysWell) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) { a.push = push }
+func (a *healthyNodeProvider) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) {
+	a.push = push
+}
 
-var _ vknode.NodeProvider = (*alwaysWell)(nil)
+var _ vknode.NodeProvider = (*healthyNodeProvider)(nil)
 
-// statusFailed sees every status write that failed; NodeController itself would
+// handleStatusError sees every status write that failed; NodeController itself would
 // try again at its next interval, which is never.
-func (n *virtualNode) statusFailed(_ context.Context, err error) error {
+func (n *virtualNode) handleStatusError(_ context.Context, err error) error {
 	if apierrors.IsNotFound(err) || errors.Is(err, errForeign) {
-		notify(n.gone)
+		notify(n.nodeGone)
 	} else {
-		notify(n.lost)
+		notify(n.writeFailed)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // vkLogger gives virtual-kubelet's warnings and errors to logr. The rest it
-// drops: below warnings the library tells every step of every lease.
+// drops: below warnings the library logs every step of every lease.
 type vkLogger struct {
 	logger logr.Logger
 	err    error
@@ -33,7 +33,7 @@ func (l vkLogger) Warnf(format string, args ...any)  { l.warn(fmt.Sprintf(format
 func (l vkLogger) Error(args ...any)                 { l.fail(fmt.Sprint(args...)) }
 func (l vkLogger) Errorf(format string, args ...any) { l.fail(fmt.Sprintf(format, args...)) }
 
-// Fatal does not end the process: one node's library has no say in that.
+// Fatal does not end the process: the library of one node must not decide that.
 func (l vkLogger) Fatal(args ...any)                 { l.fail(fmt.Sprint(args...)) }
 func (l vkLogger) Fatalf(format string, args ...any) { l.fail(fmt.Sprintf(format, args...)) }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-func TestOnlyNodesThatMayHavePodsOfBeforeAreExpected(t *testing.T) {
+func TestOnlyAdoptedNodesAreExpected(t *testing.T) {
 	foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1.gpu", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
 	name := func(h *hub) {
 		h.connect("spoke1")
@@ -128,7 +128,7 @@ func change(t *testing.T, client *fake.Clientset, name string, f func(*corev1.No
 	}
 }
 
-func TestAVanishedGroupWhoseNodeCannotBeServed(t *testing.T) {
+func TestVanishedGroupWithoutEndpointIsRemoved(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{NodeName: "spoke1.gpu"},
 	}
@@ -166,7 +166,7 @@ func TestAVanishedGroupWhoseNodeCannotBeServed(t *testing.T) {
 	}
 }
 
-func TestWhoHasTheNameOfAClusterBlocksNoGroup(t *testing.T) {
+func TestTakenClusterNameDoesNotBlockGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
 		h := startHub(t, fake.NewSimpleClientset(foreign))
@@ -210,7 +210,7 @@ func TestWhoHasTheNameOfAClusterBlocksNoGroup(t *testing.T) {
 	})
 }
 
-func TestANodeOfAGroupThatIsTakenOverIsServed(t *testing.T) {
+func TestAdoptedGroupNodeHasEndpoint(t *testing.T) {
 	const gpu = "spoke1.gpu"
 	bears := func(port int32) func(*testing.T, *fake.Clientset) {
 		return func(t *testing.T, client *fake.Clientset) {
@@ -279,9 +279,9 @@ func TestANodeOfAGroupThatIsTakenOverIsServed(t *testing.T) {
 	}
 }
 
-func TestNodesAreListedAsOfNow(t *testing.T) {
+func TestNodeListsBypassWatchCache(t *testing.T) {
 	client := fake.NewSimpleClientset()
-	nodes, ok := nodesWhere(client, metav1.ListOptions{}).(cache.ListerWithContext)
+	nodes, ok := nodeListerWatcher(client, metav1.ListOptions{}).(cache.ListerWithContext)
 	if !ok {
 		t.Fatal("it does not list")
 	}
@@ -294,7 +294,7 @@ func TestNodesAreListedAsOfNow(t *testing.T) {
 	}
 }
 
-func TestANodeWithoutItsLabelGoesWithItsCluster(t *testing.T) {
+func TestUnlabelledGroupNodeIsRemovedWithCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		left(t, client)

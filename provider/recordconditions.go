@@ -48,9 +48,9 @@ const (
 	ReasonPodAddressesValid = "Valid"
 )
 
-// consentOf reads what a record allows of what its agent says. With an error no address
+// parseConsent reads what a record allows of what its agent says. With an error no address
 // of a pod is allowed.
-func consentOf(record *clusterv1.ManagedCluster) (pod.Consent, error) {
+func parseConsent(record *clusterv1.ManagedCluster) (pod.Consent, error) {
 	c := pod.Consent{SplitLabel: record.Annotations[wire.AnnotationSplitLabel]}
 	text, ok := record.Annotations[AnnotationPodAddresses]
 	if !ok {
@@ -63,28 +63,28 @@ func consentOf(record *clusterv1.ManagedCluster) (pod.Consent, error) {
 	return c, nil
 }
 
-// statement is a condition of a record. Each has a field owner of its own: who applies
+// recordCondition is a condition of a record. Each has a field owner of its own: who applies
 // one condition takes away the others that it owns.
-type statement struct {
-	owner, action string
-	condition     metav1.Condition
+type recordCondition struct {
+	fieldOwner, action string
+	condition          metav1.Condition
 }
 
-// report says on the record what keeps the cluster from its nodes, or its agent from
+// updateConditions says on the record what keeps the cluster from its nodes, or its agent from
 // what it asks for, and takes that back when it is over.
-func (r *clusters) report(ctx context.Context, record *clusterv1.ManagedCluster, addresses error) error {
+func (r *recordReconciler) updateConditions(ctx context.Context, record *clusterv1.ManagedCluster, addresses error) error {
 	return errors.Join(
-		r.say(ctx, record, r.registrationOf(record.Name)),
-		r.say(ctx, record, splitOf(record, r.provider.requestedSplit(record.Name))),
-		r.say(ctx, record, addressesOf(addresses)),
-		r.say(ctx, record, systemLabelsStatement(r.provider.systemLabelsOfCluster(record.Name))),
+		r.setCondition(ctx, record, r.registrationCondition(record.Name)),
+		r.setCondition(ctx, record, splitCondition(record, r.provider.requestedSplit(record.Name))),
+		r.setCondition(ctx, record, podAddressesCondition(addresses)),
+		r.setCondition(ctx, record, systemLabelsCondition(r.provider.clusterSystemLabels(record.Name))),
 	)
 }
 
-// splitOf compares the label that an agent asks for with the one that the record names.
-// While the agent has not said anything, what was said before stays.
-func splitOf(record *clusterv1.ManagedCluster, asked splitRequest) statement {
-	s := statement{owner: fieldOwner + "-split", action: "SplitCluster", condition: metav1.Condition{Type: ConditionSplitConsented}}
+// splitCondition compares the label that an agent asks for with the one that the record names.
+// Until the agent has sent a summary, the condition stays as it is.
+func splitCondition(record *clusterv1.ManagedCluster, asked splitRequest) recordCondition {
+	s := recordCondition{fieldOwner: fieldOwner + "-split", action: "SplitCluster", condition: metav1.Condition{Type: ConditionSplitConsented}}
 	c, consent := &s.condition, record.Annotations[wire.AnnotationSplitLabel]
 	switch {
 	case !asked.known:
@@ -101,8 +101,8 @@ func splitOf(record *clusterv1.ManagedCluster, asked splitRequest) statement {
 	return s
 }
 
-func addressesOf(err error) statement {
-	s := statement{owner: fieldOwner + "-addresses", action: "ReadAnnotation", condition: metav1.Condition{
+func podAddressesCondition(err error) recordCondition {
+	s := recordCondition{fieldOwner: fieldOwner + "-addresses", action: "ReadAnnotation", condition: metav1.Condition{
 		Type: ConditionPodAddressesValid, Status: metav1.ConditionTrue, Reason: ReasonPodAddressesValid,
 		Message: "the annotation can be read, or is not there",
 	}}
@@ -113,9 +113,9 @@ func addressesOf(err error) statement {
 	return s
 }
 
-// say writes a condition that the record does not have yet, with an event. That
-// something is well is said only where it was not.
-func (r *clusters) say(ctx context.Context, record *clusterv1.ManagedCluster, s statement) error {
+// setCondition writes a condition that the record does not have yet, with an event. That
+// condition is True is written only where it was not.
+func (r *recordReconciler) setCondition(ctx context.Context, record *clusterv1.ManagedCluster, s recordCondition) error {
 	want := s.condition
 	have := meta.FindStatusCondition(record.Status.Conditions, want.Type)
 	switch {
@@ -125,7 +125,7 @@ func (r *clusters) say(ctx context.Context, record *clusterv1.ManagedCluster, s 
 		return nil
 	}
 	want.ObservedGeneration = record.Generation
-	if err := r.write(ctx, record, s.owner, want); err != nil {
+	if err := r.applyCondition(ctx, record, s.fieldOwner, want); err != nil {
 		return err
 	}
 	kind := corev1.EventTypeNormal
@@ -146,7 +146,7 @@ type splitRequest struct {
 func (n *virtualNode) requestedSplit() splitRequest {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch s := n.view.summary; {
+	switch s := n.state.summary; {
 	case s == nil:
 		return splitRequest{}
 	case s.Split == nil:
@@ -176,18 +176,18 @@ func (p *Provider) SplitLabel(cluster string) string {
 	}
 	base.mu.Lock()
 	defer base.mu.Unlock()
-	return base.view.cluster.Consent.SplitLabel
+	return base.state.cluster.Consent.SplitLabel
 }
 
-// reconsiderSpaced has a cluster's record looked at again at the wish of its agent: at
+// requeueRecordPaced has a cluster's record looked at again at the wish of its agent: at
 // once, unless there were many. p.mu is held.
-func (p *Provider) reconsiderSpaced(cluster string) {
-	if p.requeue == nil {
+func (p *Provider) requeueRecordPaced(cluster string) {
+	if p.enqueueAfter == nil {
 		return // every record is looked at when the controller starts
 	}
-	wait := p.pace.Delay(cluster)
+	wait := p.requeuePacer.Delay(cluster)
 	if wait == 0 {
-		p.pace.Spend(cluster, 0)
+		p.requeuePacer.Spend(cluster, 0)
 	}
-	p.requeue(cluster, wait)
+	p.enqueueAfter(cluster, wait)
 }

@@ -27,7 +27,7 @@ const requestTimeout = 10 * time.Second
 // else.
 var errForeign = errors.New("node is not a virtual node of this cluster")
 
-// owner tells whose a Node is. The providerID decides: it cannot be changed
+// owner is whose a Node is. The providerID decides: it cannot be changed
 // once it is set, while anyone who may label nodes can set a label.
 type owner int
 
@@ -48,29 +48,29 @@ func ownerOf(node *corev1.Node, providerID string) owner {
 	}
 }
 
-// guardedNodes is the client that the NodeController gets for one node. It sees
-// no Node but ours, so that it writes to no other, and tells of each status
-// that was written.
-type guardedNodes struct {
+// ownedNodes is the client that the NodeController gets for one node. It sees
+// no Node but ours, so that it writes to no other, and calls onWrite after each
+// write.
+type ownedNodes struct {
 	corev1client.NodeInterface
 	providerID string
-	written    func()
-	turn       turn
+	onWrite    func()
+	semaphore  semaphore
 }
 
-// turn is shared by the nodes of one cluster, of which one asks the API server at a
+// semaphore is shared by the nodes of one cluster, of which one asks the API server at a
 // time: a cluster that is split into many nodes and comes and goes must not have it
 // answer nobody else.
-type turn chan struct{}
+type semaphore chan struct{}
 
-func newTurn() turn { return make(turn, 1) }
+func newSemaphore() semaphore { return make(semaphore, 1) }
 
-var errNoTurn = errors.New("requests for the nodes of the cluster take too long")
+var errAcquireTimeout = errors.New("requests for the nodes of the cluster take too long")
 
-// take waits for the turn. What it returns bounds the wait and the request together, and
-// ends both.
-func (t turn) take(ctx context.Context) (bounded context.Context, end func(), err error) {
-	bounded, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoTurn)
+// acquire waits for the semaphore. The context that it returns bounds the wait and the
+// request together; release ends both.
+func (t semaphore) acquire(ctx context.Context) (bounded context.Context, end func(), err error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, requestTimeout, errAcquireTimeout)
 	select {
 	case t <- struct{}{}:
 		return bounded, func() {
@@ -84,13 +84,13 @@ func (t turn) take(ctx context.Context) (bounded context.Context, end func(), er
 }
 
 // Get returns errForeign in place of a Node that is not ours.
-func (g *guardedNodes) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Node, error) {
-	ctx, end, err := g.turn.take(ctx)
+func (g *ownedNodes) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Node, error) {
+	ctx, end, err := g.semaphore.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	node, err := kept(g.NodeInterface.Get(ctx, name, opts))
+	node, err := withoutManagedFields(g.NodeInterface.Get(ctx, name, opts))
 	if err != nil {
 		return nil, err
 	}
@@ -103,25 +103,25 @@ func (g *guardedNodes) Get(ctx context.Context, name string, opts metav1.GetOpti
 // Create bounds the request, and writes down on the Node what it is made with, as
 // virtual-kubelet does with each change: else a label that the Node is made with, such as
 // that of a group, could not be taken away by the first change.
-func (g *guardedNodes) Create(ctx context.Context, node *corev1.Node, opts metav1.CreateOptions) (*corev1.Node, error) {
-	ctx, end, err := g.turn.take(ctx)
+func (g *ownedNodes) Create(ctx context.Context, node *corev1.Node, opts metav1.CreateOptions) (*corev1.Node, error) {
+	ctx, end, err := g.semaphore.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	said, err := withSaid(node)
+	said, err := withLastApplied(node)
 	if err != nil {
 		return nil, err
 	}
-	created, err := kept(g.NodeInterface.Create(ctx, said, opts))
+	created, err := withoutManagedFields(g.NodeInterface.Create(ctx, said, opts))
 	if err != nil {
 		return nil, err
 	}
-	g.written()
+	g.onWrite()
 	return created, nil
 }
 
-func withSaid(node *corev1.Node) (*corev1.Node, error) {
+func withLastApplied(node *corev1.Node) (*corev1.Node, error) {
 	meta, err := json.Marshal(metav1.ObjectMeta{Name: node.Name, Labels: node.Labels})
 	if err != nil {
 		return nil, fmt.Errorf("metadata of node %s cannot be encoded: %w", node.Name, err)
@@ -131,30 +131,30 @@ func withSaid(node *corev1.Node) (*corev1.Node, error) {
 		return nil, fmt.Errorf("status of node %s cannot be encoded: %w", node.Name, err)
 	}
 	said := node.DeepCopy()
-	metav1.SetMetaDataAnnotation(&said.ObjectMeta, annotationSaid, string(meta))
-	metav1.SetMetaDataAnnotation(&said.ObjectMeta, annotationStatus, string(status))
+	metav1.SetMetaDataAnnotation(&said.ObjectMeta, annotationLastMeta, string(meta))
+	metav1.SetMetaDataAnnotation(&said.ObjectMeta, annotationLastStatus, string(status))
 	return said, nil
 }
 
-// Patch waits for its turn and bounds the request.
-func (g *guardedNodes) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Node, error) {
-	ctx, end, err := g.turn.take(ctx)
+// Patch acquires the semaphore and bounds the request.
+func (g *ownedNodes) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Node, error) {
+	ctx, end, err := g.semaphore.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	node, err := kept(g.NodeInterface.Patch(ctx, name, kind, data, opts, subresources...))
+	node, err := withoutManagedFields(g.NodeInterface.Patch(ctx, name, kind, data, opts, subresources...))
 	if err != nil {
 		return nil, err
 	}
-	g.written()
+	g.onWrite()
 	return node, nil
 }
 
-// kept is an answer of the API server without the part that nobody reads and
+// withoutManagedFields is an answer of the API server without the part that nobody reads and
 // that is most of what the controllers keep of it for each node. An object that
 // is written without it keeps what it has there.
-func kept[T metav1.Object](object T, err error) (T, error) {
+func withoutManagedFields[T metav1.Object](object T, err error) (T, error) {
 	if err == nil {
 		object.SetManagedFields(nil)
 	}
@@ -170,17 +170,17 @@ type boundedLeases struct {
 func (b boundedLeases) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return kept(b.LeaseInterface.Get(ctx, name, opts))
+	return withoutManagedFields(b.LeaseInterface.Get(ctx, name, opts))
 }
 
 func (b boundedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return kept(b.LeaseInterface.Create(ctx, lease, opts))
+	return withoutManagedFields(b.LeaseInterface.Create(ctx, lease, opts))
 }
 
 func (b boundedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return kept(b.LeaseInterface.Update(ctx, lease, opts))
+	return withoutManagedFields(b.LeaseInterface.Update(ctx, lease, opts))
 }

@@ -16,17 +16,17 @@ import (
 )
 
 // viewed is a connected cluster that says that.
-func viewed(s wire.NodeSummary) view {
-	return view{cluster: spoke1, address: "192.0.2.10", port: 20000, link: Link{Cluster: "spoke1", Up: true}, met: true, waited: true, summary: &s}
+func viewed(s wire.NodeSummary) nodeState {
+	return nodeState{cluster: spoke1, address: "192.0.2.10", port: 20000, link: Link{Cluster: "spoke1", Up: true}, wasConnected: true, graceEnded: true, summary: &s}
 }
 
-func TestTheNodeSaysWhatTheClusterSaysOfItsNodes(t *testing.T) {
+func TestNodeConditionsFollowSummary(t *testing.T) {
 	ready := func(status, reason, message string) wire.NodeCondition {
 		return wire.NodeCondition{Type: "Ready", Status: status, Reason: reason, Message: message}
 	}
 	cases := map[string]struct {
 		reason string
-		view   view
+		view   nodeState
 		want   string // of Ready: status, reason and message
 	}{
 		"some are ready": {
@@ -48,7 +48,7 @@ func TestTheNodeSaysWhatTheClusterSaysOfItsNodes(t *testing.T) {
 		},
 		"it is cut off": {
 			reason: "what it said last is not known to be so",
-			view: func() view {
+			view: func() nodeState {
 				v := viewed(wire.NodeSummary{Conditions: []wire.NodeCondition{ready("True", "NodesReady", "4 of 4 nodes are ready")}})
 				v.link = Link{Cluster: "spoke1", Reason: "connection lost"}
 				return v
@@ -57,13 +57,13 @@ func TestTheNodeSaysWhatTheClusterSaysOfItsNodes(t *testing.T) {
 		},
 		"it has not said anything": {
 			reason: "an agent alone is no node",
-			view:   view{cluster: spoke1, link: Link{Up: true}, met: true, waited: true},
+			view:   nodeState{cluster: spoke1, link: Link{Up: true}, wasConnected: true, graceEnded: true},
 			want:   "False NodeSummaryMissing: cluster spoke1 has not said anything of its nodes",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := find(tc.view.node(metav1.Now()).Status.Conditions, corev1.NodeReady)
+			c := findCondition(tc.view.node(metav1.Now()).Status.Conditions, corev1.NodeReady)
 			if c == nil {
 				t.Fatalf("%s: no condition", tc.reason)
 			}
@@ -74,7 +74,7 @@ func TestTheNodeSaysWhatTheClusterSaysOfItsNodes(t *testing.T) {
 	}
 }
 
-func TestAllocatableIsWhatTheClusterCanStillTake(t *testing.T) {
+func TestNodeAllocatableFollowsSummary(t *testing.T) {
 	list := func(cpu, gpu, pods string) wire.Quantities {
 		return wire.Quantities{"cpu": cpu, "nvidia.com/gpu": gpu, "pods": pods}
 	}
@@ -82,13 +82,13 @@ func TestAllocatableIsWhatTheClusterCanStillTake(t *testing.T) {
 	last.Capacity, last.Allocatable = list("8", "4", "220"), list("5750m", "1", "203")
 	up := viewed(last)
 	down := up
-	down.base = ours(up.node(metav1.Now()).Status)
+	down.lastStatus = ownStatus(up.node(metav1.Now()).Status)
 	down.link, down.summary = Link{Cluster: "spoke1"}, nil
 	full := last
 	full.Allocatable = list("0", "0", "0")
 	cases := map[string]struct {
 		reason string
-		view   view
+		view   nodeState
 		want   wire.Quantities
 	}{
 		"some is taken":      {reason: "extended resources and places for pods are counted too", view: up, want: list("5750m", "1", "203")},
@@ -108,41 +108,41 @@ func TestAllocatableIsWhatTheClusterCanStillTake(t *testing.T) {
 	}
 }
 
-func TestTheNodeDeclaresTheFeaturesOfTheCluster(t *testing.T) {
+func TestNodeDeclaresFeaturesOfCluster(t *testing.T) {
 	said := healthy()
 	said.DeclaredFeatures = []string{"A", "ExtendWebSocketsToKubelet", "Resize"}
 	split := said
 	split.Split = &wire.NodeSplit{Label: "pool", Capacity: said.Capacity, Allocatable: said.Allocatable, DeclaredFeatures: []string{"Whole"}}
 	up := viewed(said)
-	change := func(f func(*view)) view {
+	change := func(f func(*nodeState)) nodeState {
 		v := up
-		v.base = ours(up.node(metav1.Now()).Status)
+		v.lastStatus = ownStatus(up.node(metav1.Now()).Status)
 		f(&v)
 		return v
 	}
 	cases := map[string]struct {
 		reason string
-		view   view
+		view   nodeState
 		want   []string
 	}{
 		"it declares some": {
 			reason: "a pod that needs one is scheduled; WebSockets end at the node's own endpoint", view: up, want: []string{"A", "Resize"},
 		},
 		"it declares none any more": {
-			reason: "its last kubelet with them is gone", view: change(func(v *view) { v.summary = new(healthy()) }),
+			reason: "its last kubelet with them is gone", view: change(func(v *nodeState) { v.summary = new(healthy()) }),
 		},
 		"the hub has just started": {
-			reason: "what the Node says stays until the cluster speaks", view: change(func(v *view) { v.summary = nil }), want: []string{"A", "Resize"},
+			reason: "what the Node says stays until the cluster speaks", view: change(func(v *nodeState) { v.summary = nil }), want: []string{"A", "Resize"},
 		},
 		"it is cut off": {
-			reason: "its pods are resized when it is back", view: change(func(v *view) { v.link = Link{Cluster: "spoke1"} }), want: []string{"A", "Resize"},
+			reason: "its pods are resized when it is back", view: change(func(v *nodeState) { v.link = Link{Cluster: "spoke1"} }), want: []string{"A", "Resize"},
 		},
 		"its groups are not consented to": {
 			reason: "its node is the whole of it", view: viewed(split), want: []string{"Whole"},
 		},
 		"its groups are consented to": {
 			reason: "its node is the rest of it",
-			view: func() view {
+			view: func() nodeState {
 				v := viewed(split)
 				v.cluster.Consent.SplitLabel = "pool"
 				return v
@@ -150,7 +150,7 @@ func TestTheNodeDeclaresTheFeaturesOfTheCluster(t *testing.T) {
 			want: []string{"A", "Resize"},
 		},
 		"it is a group that is no more": {
-			reason: "no machine is left", view: change(func(v *view) { v.group, v.vanished = "gpu", true }),
+			reason: "no machine is left", view: change(func(v *nodeState) { v.group, v.vanished = "gpu", true }),
 		},
 	}
 	for name, tc := range cases {
@@ -163,19 +163,19 @@ func TestTheNodeDeclaresTheFeaturesOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestAChangeOfNumbersIsNoTransition: how many nodes are ready changes the
+// TestMessageChangeKeepsTransitionTime: how many nodes are ready changes the
 // message; the condition has been what it is for as long as before.
-func TestAChangeOfNumbersIsNoTransition(t *testing.T) {
+func TestMessageChangeKeepsTransitionTime(t *testing.T) {
 	then, now := metav1.Unix(1e9, 0), metav1.NewTime(time.Unix(2e9, 0))
 	v := viewed(healthy())
-	v.base = ours(v.node(then).Status)
+	v.lastStatus = ownStatus(v.node(then).Status)
 	v.summary.Conditions = []wire.NodeCondition{{Type: "Ready", Status: "True", Reason: "NodesReady", Message: "1 of 2 nodes are ready"}}
-	c := find(v.node(now).Status.Conditions, corev1.NodeReady)
+	c := findCondition(v.node(now).Status.Conditions, corev1.NodeReady)
 	if c == nil || !c.LastTransitionTime.Equal(&then) || c.Message != "1 of 2 nodes are ready" {
 		t.Errorf("Ready: got %+v, want the time of the first", c)
 	}
 	v.summary.Conditions[0].Status = "False"
-	if c := find(v.node(now).Status.Conditions, corev1.NodeReady); c == nil || !c.LastTransitionTime.Equal(&now) {
+	if c := findCondition(v.node(now).Status.Conditions, corev1.NodeReady); c == nil || !c.LastTransitionTime.Equal(&now) {
 		t.Errorf("Ready: got %+v, want the time of now", c)
 	}
 }

@@ -66,10 +66,10 @@ func (s spiedNodes) Patch(ctx context.Context, _ string, _ types.PatchType, _ []
 	return &corev1.Node{}, s.note(ctx)
 }
 
-func TestNoRequestHoldsUpTheLeaseOfANode(t *testing.T) {
+func TestLeaseRequestsAreBounded(t *testing.T) {
 	seen := &spy{}
 	leases := boundedLeases{spiedLeases{spy: seen}}
-	nodes := &guardedNodes{NodeInterface: spiedNodes{spy: seen}, turn: newTurn()}
+	nodes := &ownedNodes{NodeInterface: spiedNodes{spy: seen}, semaphore: newSemaphore()}
 	for name, ask := range map[string]func(context.Context) error{
 		"get lease":    func(ctx context.Context) error { _, err := leases.Get(ctx, "n", metav1.GetOptions{}); return err },
 		"create lease": func(ctx context.Context) error { _, err := leases.Create(ctx, nil, metav1.CreateOptions{}); return err },
@@ -110,7 +110,7 @@ func (b busyNodes) Get(context.Context, string, metav1.GetOptions) (*corev1.Node
 	return nil, errSpied
 }
 
-func TestTheNodesOfAClusterAskTheAPIServerOneAtATime(t *testing.T) {
+func TestNodeRequestsOfClusterAreSerialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -118,7 +118,7 @@ func TestTheNodesOfAClusterAskTheAPIServerOneAtATime(t *testing.T) {
 		waiting, most := 0, 0
 		answers := make(chan error)
 		for _, name := range []string{"spoke1", "spoke1.gpu", "spoke1.std", "spoke1", "spoke1"} {
-			nodes := &guardedNodes{NodeInterface: busyNodes{waiting: &waiting, most: &most}, turn: h.provider.nodes[name].turn}
+			nodes := &ownedNodes{NodeInterface: busyNodes{waiting: &waiting, most: &most}, semaphore: h.provider.nodes[name].semaphore}
 			go func() {
 				_, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
 				answers <- err
@@ -126,7 +126,7 @@ func TestTheNodesOfAClusterAskTheAPIServerOneAtATime(t *testing.T) {
 		}
 		late := 0
 		for range 5 {
-			if err := <-answers; errors.Is(err, errNoTurn) {
+			if err := <-answers; errors.Is(err, errAcquireTimeout) {
 				late++
 			}
 		}

@@ -36,38 +36,38 @@ const (
 	storedFactor = 5
 )
 
-// pusher decides when the Node is written. It belongs to control's goroutine.
-type pusher struct {
+// statusPusher decides when the Node is written. It belongs to the goroutine of runController.
+type statusPusher struct {
 	node *virtualNode
 	push func(*corev1.Node)
 
-	last      *corev1.Node // what was pushed last
-	lastAt    time.Time
-	connected bool // whether the cluster was connected then
-	lost      bool // what was pushed last was not written
-	timer     *time.Timer
-	// reconnects has a token for each time that the cluster may be told to be back.
+	last        *corev1.Node // what was pushed last
+	lastAt      time.Time
+	connected   bool // whether the cluster was connected then
+	writeFailed bool // what was pushed last was not written
+	timer       *time.Timer
+	// reconnects has a token for each time that the cluster may be shown as reconnected.
 	reconnects *rate.Limiter
 }
 
-// control runs a NodeController until ctx ends, the node is no longer wanted
+// runController runs a NodeController until ctx ends, the node is no longer wanted
 // for this cluster, or the Node is gone.
 //
 // NodeController's callback blocks while an earlier status is being written,
 // and for ever once the controller has ended. So both calling it and ending the
 // controller are done here, in one goroutine: the controller's context does not
-// end with ctx, but when control returns.
-func (n *virtualNode) control(ctx context.Context, cluster Cluster, retry *backoff) error {
-	provider := &alwaysWell{}
-	first, connected := n.now()
-	controller, err := n.controller(provider, first, cluster, retry)
+// end with ctx, but when runController returns.
+func (n *virtualNode) runController(ctx context.Context, cluster Cluster, retry *backoff) error {
+	provider := &healthyNodeProvider{}
+	first, connected := n.desiredNode()
+	controller, err := n.newController(provider, first, cluster, retry)
 	if err != nil {
 		return err
 	}
 	inner, cancel := context.WithCancel(log.WithLogger(context.WithoutCancel(ctx), vkLogger{logger: n.logger}))
 	defer func() { <-controller.Done() }()
 	defer cancel()
-	n.forgetTokens()
+	n.drainSignals()
 	go func() { _ = controller.Run(inner) }() // Err has it
 	select {
 	case <-ctx.Done():
@@ -76,32 +76,32 @@ func (n *virtualNode) control(ctx context.Context, cluster Cluster, retry *backo
 		return fmt.Errorf("node %s cannot be registered: %w", n.name, controller.Err())
 	case <-controller.Ready():
 	}
-	n.wrote(first)
+	n.recordWritten(first)
 	n.setRegistration(registered)
 	stop := n.provider.config.Pods.Watch(ctx, n.name)
 	defer stop()
-	p := &pusher{
-		node: n, push: provider.push, last: first, connected: connected, lastAt: time.Now(), timer: time.NewTimer(never),
+	p := &statusPusher{
+		node: n, push: provider.push, last: first, connected: connected, lastAt: time.Now(), timer: time.NewTimer(neverInterval),
 		reconnects: rate.NewLimiter(rate.Every(reconnectEvery), reconnectBurst),
 	}
 	defer p.timer.Stop()
-	return p.loop(ctx, cluster, retry)
+	return p.run(ctx, cluster, retry)
 }
 
-func (n *virtualNode) controller(provider vknode.NodeProvider, first *corev1.Node, cluster Cluster, retry *backoff) (*vknode.NodeController, error) {
+func (n *virtualNode) newController(provider vknode.NodeProvider, first *corev1.Node, cluster Cluster, retry *backoff) (*vknode.NodeController, error) {
 	client := n.provider.config.Client
-	nodes := &guardedNodes{
+	nodes := &ownedNodes{
 		NodeInterface: client.CoreV1().Nodes(),
 		providerID:    cluster.providerID(n.group),
-		written:       retry.reset,
-		turn:          n.turn,
+		onWrite:       retry.reset,
+		semaphore:     n.semaphore,
 	}
 	leases := boundedLeases{client.CoordinationV1().Leases(corev1.NamespaceNodeLease)}
 	controller, err := vknode.NewNodeController(provider, first.DeepCopy(), nodes,
 		vknode.WithNodeEnableLeaseV1WithRenewInterval(leases, leaseSeconds, leaseRenewal),
-		vknode.WithNodePingInterval(never),
-		vknode.WithNodeStatusUpdateInterval(never),
-		vknode.WithNodeStatusUpdateErrorHandler(n.statusFailed),
+		vknode.WithNodePingInterval(neverInterval),
+		vknode.WithNodeStatusUpdateInterval(neverInterval),
+		vknode.WithNodeStatusUpdateErrorHandler(n.handleStatusError),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("node %s has no controller: %w", n.name, err)
@@ -109,10 +109,10 @@ func (n *virtualNode) controller(provider vknode.NodeProvider, first *corev1.Nod
 	return controller, nil
 }
 
-// forgetTokens drops what was said of an earlier Node. It must come before the
-// controller starts; changed stays, for it is about the view.
-func (n *virtualNode) forgetTokens() {
-	for _, c := range []chan struct{}{n.gone, n.drifted, n.lost} {
+// drainSignals drops signals about an earlier Node. It must come before the
+// controller starts; changed stays, for it is about the state.
+func (n *virtualNode) drainSignals() {
+	for _, c := range []chan struct{}{n.nodeGone, n.nodeDrifted, n.writeFailed} {
 		select {
 		case <-c:
 		default:
@@ -120,22 +120,22 @@ func (n *virtualNode) forgetTokens() {
 	}
 }
 
-func (p *pusher) loop(ctx context.Context, cluster Cluster, retry *backoff) error {
+func (p *statusPusher) run(ctx context.Context, cluster Cluster, retry *backoff) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.node.gone:
+		case <-p.node.nodeGone:
 			return nil
 		case <-p.node.changed:
-			if !p.node.serves(cluster.ID) {
+			if !p.node.isWantedFor(cluster.ID) {
 				return nil
 			}
-			p.after(pushSpacing)
-		case <-p.node.drifted:
-			p.after(driftSpacing)
-		case <-p.node.lost:
-			p.lost = true
+			p.writeAfter(pushSpacing)
+		case <-p.node.nodeDrifted:
+			p.writeAfter(driftSpacing)
+		case <-p.node.writeFailed:
+			p.writeFailed = true
 			p.timer.Reset(retry.next())
 		case <-p.timer.C:
 			p.write()
@@ -143,8 +143,8 @@ func (p *pusher) loop(ctx context.Context, cluster Cluster, retry *backoff) erro
 	}
 }
 
-// after writes now, or once the spacing since the last write has passed.
-func (p *pusher) after(spacing time.Duration) {
+// writeAfter writes now, or once the spacing since the last write has passed.
+func (p *statusPusher) writeAfter(spacing time.Duration) {
 	if wait := time.Until(p.lastAt.Add(spacing)); wait > 0 {
 		p.timer.Reset(wait)
 		return
@@ -152,9 +152,9 @@ func (p *pusher) after(spacing time.Duration) {
 	p.write()
 }
 
-func (p *pusher) write() {
-	node, connected := p.node.now()
-	same, mend := sameNode(p.last, node), p.lost || p.node.hasDrifted()
+func (p *statusPusher) write() {
+	node, connected := p.node.desiredNode()
+	same, mend := sameNode(p.last, node), p.writeFailed || p.node.hasDrifted()
 	if same && !mend {
 		return
 	}
@@ -174,21 +174,21 @@ func (p *pusher) write() {
 	if reconnected {
 		p.reconnects.Allow()
 	}
-	p.lost = false
+	p.writeFailed = false
 	p.last, p.connected, p.lastAt = node, connected, time.Now()
 	p.push(node.DeepCopy()) // the controller writes heartbeats into it
-	p.node.wrote(node)
+	p.node.recordWritten(node)
 }
 
-// wrote remembers what the Node says, for the times of transitions and for what
+// recordWritten remembers what the Node says, for the times of transitions and for what
 // the cluster does not say again. Of a cluster that is another by now that is nothing.
-func (n *virtualNode) wrote(node *corev1.Node) {
+func (n *virtualNode) recordWritten(node *corev1.Node) {
 	n.mu.Lock()
-	if node.Spec.ProviderID == n.view.cluster.providerID(n.group) {
-		n.view.base = ours(node.Status)
+	if node.Spec.ProviderID == n.state.cluster.providerID(n.group) {
+		n.state.lastStatus = ownStatus(node.Status)
 	}
 	n.mu.Unlock()
-	c := find(node.Status.Conditions, corev1.NodeReady)
+	c := findCondition(node.Status.Conditions, corev1.NodeReady)
 	n.provider.ready.set(n.name, c != nil && c.Status == corev1.ConditionTrue)
 }
 
@@ -197,40 +197,40 @@ func sameNode(a, b *corev1.Node) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Status, b.Status)
 }
 
-// observe wakes run when somebody has changed what is ours. It may be mistaken,
+// detectDrift wakes run when somebody has changed what is ours. It may be mistaken,
 // when a newer status has been pushed than the one that is seen: hasDrifted is
 // asked again before anything is written.
-func (n *virtualNode) observe(node *corev1.Node) {
+func (n *virtualNode) detectDrift(node *corev1.Node) {
 	if n.differs(node) {
-		notify(n.drifted)
+		notify(n.nodeDrifted)
 	}
 }
 
 func (n *virtualNode) hasDrifted() bool {
-	node := n.provider.present(n.name)
+	node := n.provider.cachedNode(n.name)
 	return node != nil && n.differs(node)
 }
 
 func (n *virtualNode) differs(node *corev1.Node) bool {
 	n.mu.Lock()
-	v := n.view
+	v := n.state
 	n.mu.Unlock()
-	return drifted(node, v)
+	return hasDrifted(node, v)
 }
 
-func drifted(node *corev1.Node, v view) bool {
+func hasDrifted(node *corev1.Node, v nodeState) bool {
 	for name, value := range v.labels() {
 		if node.Labels[name] != value {
 			return true
 		}
 	}
-	for _, want := range v.base.Conditions {
-		have := find(node.Status.Conditions, want.Type)
+	for _, want := range v.lastStatus.Conditions {
+		have := findCondition(node.Status.Conditions, want.Type)
 		if have == nil || have.Status != want.Status || have.Reason != want.Reason {
 			return true
 		}
 	}
 	return node.Status.DaemonEndpoints.KubeletEndpoint.Port != v.port ||
-		!equality.Semantic.DeepEqual(node.Status.Capacity, v.base.Capacity) ||
-		!equality.Semantic.DeepEqual(node.Status.Allocatable, v.base.Allocatable)
+		!equality.Semantic.DeepEqual(node.Status.Capacity, v.lastStatus.Capacity) ||
+		!equality.Semantic.DeepEqual(node.Status.Allocatable, v.lastStatus.Allocatable)
 }

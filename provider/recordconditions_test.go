@@ -36,7 +36,7 @@ func splitBy(label, group string) wire.NodeSummary {
 	return s
 }
 
-func TestAClusterIsSplitByTheLabelOfItsRecordAlone(t *testing.T) {
+func TestClusterIsSplitOnlyByConsentedLabel(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		consents string
@@ -82,7 +82,7 @@ func TestAClusterIsSplitByTheLabelOfItsRecordAlone(t *testing.T) {
 	}
 }
 
-func TestConsentToALabelIsWithdrawnAndGivenLive(t *testing.T) {
+func TestSplitConsentIsWithdrawnAndGivenLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -109,7 +109,7 @@ func TestConsentToALabelIsWithdrawnAndGivenLive(t *testing.T) {
 	})
 }
 
-func TestConsentThatWasWithdrawnWhileNoHubRan(t *testing.T) {
+func TestSplitConsentWithdrawnWhileHubWasDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		first := startHub(t, client)
@@ -135,7 +135,7 @@ func TestConsentThatWasWithdrawnWhileNoHubRan(t *testing.T) {
 		}
 		h.pods.bind("spoke1.gpu", false)
 		h.pods.bind("spoke1.std", false)
-		h.provider.Idle()
+		h.provider.NotifyGroupIdle()
 		pass(time.Second)
 		if h.node("spoke1.gpu") != nil || h.node("spoke1.std") != nil {
 			t.Error("a node is there after the last pod")
@@ -144,7 +144,7 @@ func TestConsentThatWasWithdrawnWhileNoHubRan(t *testing.T) {
 }
 
 // reconciled returns the conditions of the record after some reconciles.
-func reconciled(t *testing.T, r *clusters) map[string]string {
+func reconciled(t *testing.T, r *recordReconciler) map[string]string {
 	t.Helper()
 	for range 3 { // after the first there is nothing to be said
 		reconcileOnce(t, r)
@@ -156,7 +156,7 @@ func reconciled(t *testing.T, r *clusters) map[string]string {
 	return out
 }
 
-func wantConditions(t *testing.T, r *clusters, want map[string]string, when string) {
+func wantConditions(t *testing.T, r *recordReconciler, want map[string]string, when string) {
 	t.Helper()
 	if diff := cmp.Diff(want, reconciled(t, r)); diff != "" {
 		t.Errorf("conditions %s (-want +got):\n%s", when, diff)
@@ -164,7 +164,7 @@ func wantConditions(t *testing.T, r *clusters, want map[string]string, when stri
 }
 
 // annotate changes the record's annotations; "" takes one away.
-func annotate(t *testing.T, r *clusters, name, value string) {
+func annotate(t *testing.T, r *recordReconciler, name, value string) {
 	t.Helper()
 	c := recordOf(t, r)
 	c.Annotations = maps.Clone(c.Annotations)
@@ -177,13 +177,13 @@ func annotate(t *testing.T, r *clusters, name, value string) {
 	}
 }
 
-func TestTheRecordSaysWhichLabelTheAgentAsksFor(t *testing.T) {
+func TestSplitConditionNamesRequestedLabel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		r, recorder := reconciler(t, h.provider, record(nil))
 		again := 0
-		h.provider.requeue = func(string, time.Duration) { again++ }
+		h.provider.enqueueAfter = func(string, time.Duration) { again++ }
 		h.connect("spoke1")
 		wantConditions(t, r, map[string]string{}, "before the agent has said anything")
 		again = 0
@@ -209,7 +209,7 @@ func TestTheRecordSaysWhichLabelTheAgentAsksFor(t *testing.T) {
 	})
 }
 
-func TestAnAnnotationOfPodAddressesThatCannotBeReadAllowsNone(t *testing.T) {
+func TestInvalidPodAddressesAnnotationAllowsNoAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -229,11 +229,11 @@ func TestAnAnnotationOfPodAddressesThatCannotBeReadAllowsNone(t *testing.T) {
 	})
 }
 
-func TestEachConditionOfARecordHasAnOwnerOfItsOwn(t *testing.T) {
-	r := &clusters{provider: &Provider{}}
+func TestRecordConditionsHaveSeparateFieldOwners(t *testing.T) {
+	r := &recordReconciler{provider: &Provider{}}
 	owners := map[string]bool{}
-	for _, s := range []statement{r.registrationOf("spoke1"), splitOf(record(nil), splitRequest{}), addressesOf(nil), systemLabelsStatement(systemLabels{})} {
-		owners[s.owner] = true
+	for _, s := range []recordCondition{r.registrationCondition("spoke1"), splitCondition(record(nil), splitRequest{}), podAddressesCondition(nil), systemLabelsCondition(systemLabels{})} {
+		owners[s.fieldOwner] = true
 	}
 	if len(owners) != 4 {
 		t.Errorf("owners %v: whoever applies one condition takes away its others", owners)

@@ -38,7 +38,7 @@ func of(cpu string) wire.NodeSummary {
 }
 
 func (h *hub) group(name, group string, s wire.NodeSummary) {
-	h.provider.Group(name, group, s)
+	h.provider.SetGroupSummary(name, group, s)
 	synctest.Wait()
 }
 
@@ -62,7 +62,7 @@ func (h *hub) split() {
 	}
 }
 
-func TestEveryGroupIsANode(t *testing.T) {
+func TestEachGroupHasNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -116,7 +116,7 @@ func TestEveryGroupIsANode(t *testing.T) {
 	})
 }
 
-func TestAGroupIsShownWhenBothSummariesAreThere(t *testing.T) {
+func TestGroupNodeNeedsBothSummaries(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		say    func(*hub)
@@ -168,7 +168,7 @@ func TestAGroupIsShownWhenBothSummariesAreThere(t *testing.T) {
 	}
 }
 
-func TestAGroupWithoutNodesKeepsItsNodeWhileThatHasPods(t *testing.T) {
+func TestGroupNodeStaysWhilePodsAreBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -194,7 +194,7 @@ func TestAGroupWithoutNodesKeepsItsNodeWhileThatHasPods(t *testing.T) {
 		h.summary("spoke1", pooled())
 		pass(time.Second)
 		h.pods.bind("spoke1.gpu", false)
-		h.provider.Idle()
+		h.provider.NotifyGroupIdle()
 		pass(time.Second)
 		if h.node("spoke1.gpu") != nil {
 			t.Error("the node is there after its last pod")
@@ -202,7 +202,7 @@ func TestAGroupWithoutNodesKeepsItsNodeWhileThatHasPods(t *testing.T) {
 		if len(h.pods.expected) != 0 || len(h.endpoints.open) != 1 || len(h.provider.nodes) != 1 {
 			t.Errorf("left behind: %v, %v, %v", h.pods.expected, h.endpoints.open, h.provider.nodes)
 		}
-		if h.provider.Knows("spoke1", "gpu") {
+		if h.provider.HasGroupSummary("spoke1", "gpu") {
 			t.Error("what the group was is held, and would not be sent again")
 		}
 
@@ -213,7 +213,7 @@ func TestAGroupWithoutNodesKeepsItsNodeWhileThatHasPods(t *testing.T) {
 	})
 }
 
-func TestTheNodesOfGroupsAfterAStart(t *testing.T) {
+func TestGroupNodesAfterRestart(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		during func(h *hub)
@@ -299,7 +299,7 @@ func TestTheNodesOfGroupsAfterAStart(t *testing.T) {
 	}
 }
 
-func TestARemovedClusterLosesTheNodesOfItsGroups(t *testing.T) {
+func TestRemoveDeletesGroupNodes(t *testing.T) {
 	left := func(name, provider string) *corev1.Node {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Labels: map[string]string{wire.LabelCluster: "spoke1"}},
@@ -359,7 +359,7 @@ func TestARemovedClusterLosesTheNodesOfItsGroups(t *testing.T) {
 	}
 }
 
-func TestTheRecordNamesTheGroupWhoseNodeIsTaken(t *testing.T) {
+func TestRegistrationConditionNamesTakenGroupNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spoke1.gpu", UID: "f"}, Spec: corev1.NodeSpec{ProviderID: "aws://x"}}
 		h := startHub(t, fake.NewSimpleClientset(foreign))
@@ -390,14 +390,14 @@ func TestTheRecordNamesTheGroupWhoseNodeIsTaken(t *testing.T) {
 	})
 }
 
-func TestTheGroupsOfAClusterAreBounded(t *testing.T) {
+func TestGroupsOfClusterAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
 		h.split()
 		for i := range 10 * wire.NodeGroupsMax {
-			h.provider.Group("spoke1", fmt.Sprintf("g%d", i), of("1"))
-			if got := len(h.provider.nodes); got > heldGroupsMax+1 {
+			h.provider.SetGroupSummary("spoke1", fmt.Sprintf("g%d", i), of("1"))
+			if got := len(h.provider.nodes); got > maxKnownGroups+1 {
 				t.Fatalf("%d nodes are held for one cluster", got)
 			}
 		}
@@ -409,7 +409,7 @@ func TestTheGroupsOfAClusterAreBounded(t *testing.T) {
 	})
 }
 
-func TestGroupsThatAreKeptForTheirPodsTakeNoRoomFromOthers(t *testing.T) {
+func TestGroupsKeptForPodsDoNotCountAgainstLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -418,7 +418,7 @@ func TestGroupsThatAreKeptForTheirPodsTakeNoRoomFromOthers(t *testing.T) {
 		show := func(generation string) (names []string) {
 			for i := range wire.NodeGroupsMax {
 				names = append(names, fmt.Sprintf("%s%d", generation, i))
-				h.provider.Group("spoke1", names[i], of("1"))
+				h.provider.SetGroupSummary("spoke1", names[i], of("1"))
 				h.pods.bind("spoke1."+names[i], true)
 			}
 			h.summary("spoke1", pooled(names...))
@@ -431,13 +431,13 @@ func TestGroupsThatAreKeptForTheirPodsTakeNoRoomFromOthers(t *testing.T) {
 			h.wantReady("spoke1."+old[i], "False NoNodes", "while pods are bound to it")
 		}
 		show("more")
-		if got := len(h.provider.nodes); got > heldGroupsMax+1 {
+		if got := len(h.provider.nodes); got > maxKnownGroups+1 {
 			t.Errorf("%d nodes are held for one cluster", got)
 		}
 	})
 }
 
-func TestWhatAKnownGroupSaysIsNoBusinessOfOthers(t *testing.T) {
+func TestGroupSummaryReconcilesOnlyItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -454,7 +454,7 @@ func TestWhatAKnownGroupSaysIsNoBusinessOfOthers(t *testing.T) {
 	})
 }
 
-func TestALabelOfTheRecordIsNotTheAgentsToSay(t *testing.T) {
+func TestRecordLabelWinsOverSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -471,10 +471,10 @@ func TestALabelOfTheRecordIsNotTheAgentsToSay(t *testing.T) {
 	})
 }
 
-func TestAHostnameIsALabelValue(t *testing.T) {
+func TestHostnameLabelIsValid(t *testing.T) {
 	long := strings.Repeat("c", 63)
-	a, b := hostname(long+".a"), hostname(long+".b")
-	if len(a) > 63 || len(b) > 63 || a == b || hostname("spoke1.gpu") != "spoke1.gpu" {
+	a, b := hostnameLabel(long+".a"), hostnameLabel(long+".b")
+	if len(a) > 63 || len(b) > 63 || a == b || hostnameLabel("spoke1.gpu") != "spoke1.gpu" {
 		t.Errorf("hostnames %q and %q", a, b)
 	}
 }

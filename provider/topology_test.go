@@ -60,7 +60,7 @@ func (h *hub) places() map[string]string {
 	return got
 }
 
-func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
+func TestTopologyLabelsSurviveRestart(t *testing.T) {
 	const zone, region = corev1.LabelTopologyZone, corev1.LabelTopologyRegion
 	cases := map[string]struct {
 		reason string
@@ -148,7 +148,7 @@ func TestAfterAStartANodeLiesWhereItsClusterSaidLast(t *testing.T) {
 }
 
 // The Node of a cluster stays until another one takes its name, and may be read meanwhile.
-func TestWhatIsReadOfANodeSaysNothingOfAnotherCluster(t *testing.T) {
+func TestStatusOfEarlierClusterIsNotAdopted(t *testing.T) {
 	other := spoke1
 	other.ID = "id-2"
 	ensure := func(h *hub) {

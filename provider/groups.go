@@ -45,32 +45,32 @@ func groupIndexers() cache.Indexers {
 	}}
 }
 
-// Group takes what a cluster says of a group of its nodes.
-func (p *Provider) Group(name, group string, summary wire.NodeSummary) {
+// SetGroupSummary takes what a cluster says of a group of its nodes.
+func (p *Provider) SetGroupSummary(name, group string, summary wire.NodeSummary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	base := p.record(name)
+	base := p.getOrCreateNode(name)
 	n := base.groups[group]
-	if n == nil && !p.room(base) {
+	if n == nil && !p.makeRoomForGroup(base) {
 		p.config.Logger.V(1).Info("cluster has too many groups of nodes", "cluster", name, "group", group)
-		p.drop(base)
+		p.deleteIfUnknown(base)
 		return
 	}
 	if n == nil {
 		n = p.addGroup(base, group)
 	}
 	labelled := n.systemLabels()
-	if known := n.summaryChanged(summary); !known {
-		p.settle(base)
+	if known := n.setSummary(summary); !known {
+		p.reconcileGroups(base)
 	}
 	if n.systemLabels() != labelled {
-		p.reconsiderSpaced(name)
+		p.requeueRecordPaced(name)
 	}
 }
 
-// Knows reports whether a summary of a group is held: what is not held has to be sent
+// HasGroupSummary reports whether a summary of a group is held: what is not held has to be sent
 // again.
-func (p *Provider) Knows(name, group string) bool {
+func (p *Provider) HasGroupSummary(name, group string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, ok := p.nodes[wire.NodeName(name, group)]
@@ -79,53 +79,53 @@ func (p *Provider) Knows(name, group string) bool {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.view.summary != nil
+	return n.state.summary != nil
 }
 
-// Idle tells that the last pod of a group's node may be gone. It does not block.
-func (p *Provider) Idle() { notify(p.idle) }
+// NotifyGroupIdle reports that the last pod of a group's node may be deleted. It does not block.
+func (p *Provider) NotifyGroupIdle() { notify(p.groupIdle) }
 
-// idled looks at all clusters that are in groups.
-func (p *Provider) idled() {
+// reconcileAllGroups looks at all clusters that are in groups.
+func (p *Provider) reconcileAllGroups() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, base := range slices.Collect(maps.Values(p.nodes)) {
 		if len(base.groups) > 0 {
-			p.settle(base)
+			p.reconcileGroups(base)
 		}
 	}
 }
 
-// heldGroupsMax bounds the groups of a cluster together with those that it names no
+// maxKnownGroups bounds the groups of a cluster together with those that it names no
 // more and whose Nodes pods keep, or that it has not named yet: it names no more than
 // wire.NodeGroupsMax at a time, and as many have room beside those that are left.
-const heldGroupsMax = 2 * wire.NodeGroupsMax
+const maxKnownGroups = 2 * wire.NodeGroupsMax
 
-// room makes room for one more group of a cluster, if there is any: those that were
+// makeRoomForGroup makes room for one more group of a cluster, if there is any: those that were
 // told of and never named give way. p.mu is held.
-func (p *Provider) room(base *virtualNode) bool {
-	if len(base.groups) < heldGroupsMax {
+func (p *Provider) makeRoomForGroup(base *virtualNode) bool {
+	if len(base.groups) < maxKnownGroups {
 		return true
 	}
 	for _, n := range slices.Collect(maps.Values(base.groups)) {
 		n.mu.Lock()
 		if !n.wanted && !n.running {
-			n.view.summary = nil
+			n.state.summary = nil
 		}
 		n.mu.Unlock()
-		p.drop(n)
+		p.deleteIfUnknown(n)
 	}
-	return len(base.groups) < heldGroupsMax
+	return len(base.groups) < maxKnownGroups
 }
 
 // addGroup makes what is known of a group; p.mu is held.
 func (p *Provider) addGroup(base *virtualNode, group string) *virtualNode {
 	n := newVirtualNode(p, base.name, group)
-	n.turn = base.turn
+	n.semaphore = base.semaphore
 	base.mu.Lock()
-	n.view.cluster, n.view.link, n.view.met = base.view.cluster, base.view.link, base.view.met
+	n.state.cluster, n.state.link, n.state.wasConnected = base.state.cluster, base.state.link, base.state.wasConnected
 	base.mu.Unlock()
-	n.view.waited = p.waited
+	n.state.graceEnded = p.graceEnded
 	if base.groups == nil {
 		base.groups = map[string]*virtualNode{}
 	}
@@ -134,15 +134,15 @@ func (p *Provider) addGroup(base *virtualNode, group string) *virtualNode {
 	return n
 }
 
-// adopt takes over the Nodes of a cluster's groups that an earlier process of the hub
+// adoptGroupNodes takes over the Nodes of a cluster's groups that an earlier process of the hub
 // left: they are kept until the cluster has said which groups it has. They alone may
 // have pods of before, and are expected. Any other Node of which nothing is known goes.
 // p.mu is held.
-func (p *Provider) adopt(base *virtualNode, cluster Cluster) {
+func (p *Provider) adoptGroupNodes(base *virtualNode, cluster Cluster) {
 	first := !base.adopted
 	base.adopted = true
-	nodes := p.groupNodes(base.name)
-	delete(p.strays, base.name)
+	nodes := p.cachedGroupNodes(base.name)
+	delete(p.unlabelledNodes, base.name)
 	for _, node := range nodes {
 		_, group := wire.ParseNodeName(node.Name)
 		n, known := base.groups[group]
@@ -153,9 +153,9 @@ func (p *Provider) adopt(base *virtualNode, cluster Cluster) {
 			n = p.addGroup(base, group)
 		}
 		ours := first && ownerOf(node, cluster.providerID(group)) == ownerUs
-		n.update(func(v *view) {
+		n.update(func(v *nodeState) {
 			n.wanted = ours
-			// The Node is read by all of that, which may be before settleAs.
+			// The Node is read by all of that, which may be before reconcileGroupsOf.
 			v.cluster.ID, v.cluster.Labels, v.cluster.Consent = cluster.ID, cluster.Labels, cluster.Consent
 		})
 		if ours {
@@ -165,9 +165,9 @@ func (p *Provider) adopt(base *virtualNode, cluster Cluster) {
 	}
 }
 
-// expectAgain has nothing said of absence in what is known anew of a cluster before the
-// pods of its groups are listed; p.mu is held.
-func (p *Provider) expectAgain(base *virtualNode) {
+// expectGroupPods delays reports of absent pods until the pods of the cluster's groups are
+// listed; p.mu is held.
+func (p *Provider) expectGroupPods(base *virtualNode) {
 	for _, n := range base.groups {
 		n.mu.Lock()
 		wanted := n.wanted
@@ -178,9 +178,9 @@ func (p *Provider) expectAgain(base *virtualNode) {
 	}
 }
 
-// groupNodes are the Nodes of a cluster's groups as the informer has them, and its
+// cachedGroupNodes are the Nodes of a cluster's groups as the informer has them, and its
 // strays; p.mu is held.
-func (p *Provider) groupNodes(cluster string) []*corev1.Node {
+func (p *Provider) cachedGroupNodes(cluster string) []*corev1.Node {
 	found, _ := p.informer.GetIndexer().ByIndex(indexGroups, cluster) // the index is there
 	nodes := make([]*corev1.Node, 0, len(found))
 	for _, obj := range found {
@@ -188,12 +188,12 @@ func (p *Provider) groupNodes(cluster string) []*corev1.Node {
 			nodes = append(nodes, node)
 		}
 	}
-	return append(nodes, p.strays[cluster]...)
+	return append(nodes, p.unlabelledNodes[cluster]...)
 }
 
-// findStrays lists the Nodes of groups whose label, by which the informer chooses,
+// listUnlabelledNodes lists the Nodes of groups whose label, by which the informer chooses,
 // somebody took away: their pods are not absent for that.
-func (p *Provider) findStrays(ctx context.Context) error {
+func (p *Provider) listUnlabelledNodes(ctx context.Context) error {
 	strays := map[string][]*corev1.Node{}
 	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -202,11 +202,11 @@ func (p *Provider) findStrays(ctx context.Context) error {
 	})
 	err := list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
 		node, ok := obj.(*corev1.Node)
-		if !ok || ownerOf(node, "") == ownerForeign || p.present(node.Name) != nil {
+		if !ok || ownerOf(node, "") == ownerForeign || p.cachedNode(node.Name) != nil {
 			return nil
 		}
 		if cluster, group := wire.ParseNodeName(node.Name); group != "" {
-			strays[cluster] = append(strays[cluster], trimmed(node))
+			strays[cluster] = append(strays[cluster], trimmedNode(node))
 		}
 		return nil
 	})
@@ -214,41 +214,41 @@ func (p *Provider) findStrays(ctx context.Context) error {
 		return fmt.Errorf("nodes cannot be listed: %w", err)
 	}
 	p.mu.Lock()
-	p.strays = strays
+	p.unlabelledNodes = strays
 	p.mu.Unlock()
 	for cluster := range strays {
-		p.reconsider(cluster)
+		p.requeueRecord(cluster)
 	}
 	return nil
 }
 
-// settle brings the groups of a cluster that is accepted to what is known of it; p.mu
+// reconcileGroups brings the groups of a cluster that is accepted to what is known of it; p.mu
 // is held.
-func (p *Provider) settle(base *virtualNode) {
+func (p *Provider) reconcileGroups(base *virtualNode) {
 	base.mu.Lock()
-	wanted, cluster, summary := base.wanted, base.view.cluster, base.view.summary
+	wanted, cluster, summary := base.wanted, base.state.cluster, base.state.summary
 	base.mu.Unlock()
 	if wanted {
-		p.settleAs(base, cluster, summary)
+		p.reconcileGroupsOf(base, cluster, summary)
 	}
 }
 
-func (p *Provider) settleAs(base *virtualNode, cluster Cluster, summary *wire.NodeSummary) {
+func (p *Provider) reconcileGroupsOf(base *virtualNode, cluster Cluster, summary *wire.NodeSummary) {
 	for _, n := range slices.Collect(maps.Values(base.groups)) {
 		idle := p.config.Pods.IsIdle(n.name)
-		n.update(func(*view) {
+		n.update(func(*nodeState) {
 			n.setCluster(cluster)
-			n.decide(idle, summary)
+			n.decideGroup(idle, summary)
 		})
-		p.keep(n)
+		p.ensureGroupNode(n)
 	}
 }
 
-// decide whether the group of an accepted cluster shall have its Node; n.mu is held.
+// decideGroup whether the group of an accepted cluster shall have its Node; n.mu is held.
 // idle: no pod is bound to it. summary is the cluster's, nil while that is not known.
 // A group to whose label the record does not consent any more goes as one without nodes.
-func (n *virtualNode) decide(idle bool, summary *wire.NodeSummary) {
-	v := &n.view
+func (n *virtualNode) decideGroup(idle bool, summary *wire.NodeSummary) {
+	v := &n.state
 	consent := v.cluster.Consent.SplitLabel
 	switch {
 	case summary == nil && consent != "":
@@ -265,14 +265,14 @@ func (n *virtualNode) decide(idle bool, summary *wire.NodeSummary) {
 	}
 }
 
-// vacate deletes a Node that is not wanted. That of a group whose last pod has gone is
+// removeNode deletes a Node that is not wanted. That of a group whose last pod has gone is
 // wanted again if the API server has a pod that was bound to it a moment ago.
-func (n *virtualNode) vacate(ctx context.Context) error {
+func (n *virtualNode) removeNode(ctx context.Context) error {
 	n.mu.Lock()
 	leaving := n.leaving
 	n.mu.Unlock()
 	if leaving {
-		bound, err := n.bound(ctx)
+		bound, err := n.hasBoundPods(ctx)
 		if err != nil {
 			return err
 		}
@@ -285,11 +285,11 @@ func (n *virtualNode) vacate(ctx context.Context) error {
 			return nil
 		}
 	}
-	return n.erase(ctx)
+	return n.deleteOwnNode(ctx)
 }
 
-// bound asks whether any pod is bound to the node.
-func (n *virtualNode) bound(ctx context.Context) (bool, error) {
+// hasBoundPods asks whether any pod is bound to the node.
+func (n *virtualNode) hasBoundPods(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	pods, err := n.provider.config.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
@@ -301,52 +301,52 @@ func (n *virtualNode) bound(ctx context.Context) (bool, error) {
 	return len(pods.Items) > 0, nil
 }
 
-// keep has a group's node run while there is something to do; p.mu is held.
-func (p *Provider) keep(n *virtualNode) {
+// ensureGroupNode has a group's node run while there is something to do; p.mu is held.
+func (p *Provider) ensureGroupNode(n *virtualNode) {
 	n.mu.Lock()
 	wanted := n.wanted
 	n.mu.Unlock()
-	if wanted || p.present(n.name) != nil {
+	if wanted || p.cachedNode(n.name) != nil {
 		p.ensureRunning(n)
 	}
-	p.drop(n)
+	p.deleteIfUnknown(n)
 }
 
-// ended lets go of what was kept for the Node of a group; p.mu is held. A group that
-// comes back is told of anew.
-func (p *Provider) ended(n *virtualNode) {
+// releaseGroup lets go of what was kept for the Node of a group; p.mu is held. A group that
+// comes back gets a new summary.
+func (p *Provider) releaseGroup(n *virtualNode) {
 	p.config.Pods.ForgetNode(n.name)
 	n.mu.Lock()
-	if n.view.vanished {
-		n.view.summary = nil
+	if n.state.vanished {
+		n.state.summary = nil
 	}
 	n.mu.Unlock()
-	if p.requeue != nil {
-		p.requeue(n.cluster, 0) // its name may have been taken, and that is no trouble any more
+	if p.enqueueAfter != nil {
+		p.enqueueAfter(n.cluster, 0) // its name may have been taken, and that is no trouble any more
 	}
 }
 
-// each calls f for a cluster's node and those of its groups; p.mu is held.
-func (n *virtualNode) each(f func(*virtualNode)) {
+// forEachNode calls f for a cluster's node and those of its groups; p.mu is held.
+func (n *virtualNode) forEachNode(f func(*virtualNode)) {
 	f(n)
 	for _, group := range slices.Collect(maps.Values(n.groups)) {
 		f(group)
 	}
 }
 
-// registrationOf tells whether a cluster has its nodes, and which Node it is that has
+// registrationCondition returns whether a cluster has its nodes, and which Node it is that has
 // the name of one.
 func (p *Provider) registrationOf(cluster string) (r registration, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	base, ok := p.nodes[cluster]
 	if !ok {
-		return unsettled, cluster
+		return registrationUnknown, cluster
 	}
 	base.mu.Lock()
 	r, name = base.registration, cluster
 	base.mu.Unlock()
-	base.each(func(n *virtualNode) {
+	base.forEachNode(func(n *virtualNode) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if r != nameTaken && n.wanted && n.registration == nameTaken {
@@ -356,9 +356,9 @@ func (p *Provider) registrationOf(cluster string) (r registration, name string) 
 	return r, name
 }
 
-// labelOf returns the label that the record consents to, if a Node was made one of a
-// group by it, as long as the cluster has not said it again.
-func labelOf(node *corev1.Node, group string, cluster Cluster) string {
+// consentedLabel returns the label that the record consents to, if a Node was made one of a
+// group by it, until the cluster has reported it again.
+func consentedLabel(node *corev1.Node, group string, cluster Cluster) string {
 	label := cluster.Consent.SplitLabel
 	if _, set := cluster.Labels[label]; label == "" || set || node.Labels[label] != group {
 		return ""
@@ -366,8 +366,8 @@ func labelOf(node *corev1.Node, group string, cluster Cluster) string {
 	return label
 }
 
-// hostname is a node's name as a label can have it.
-func hostname(node string) string {
+// hostnameLabel is a node's name as a label can have it.
+func hostnameLabel(node string) string {
 	if len(node) <= validation.LabelValueMaxLength {
 		return node
 	}

@@ -33,7 +33,7 @@ func (h *liveHub) nodeAs(group, want string) *corev1.Node {
 			got = ""
 			return apierrors.IsNotFound(err) && want == ""
 		}
-		c := find(node.Status.Conditions, corev1.NodeReady)
+		c := findCondition(node.Status.Conditions, corev1.NodeReady)
 		got = string(c.Status) + " " + c.Reason
 		return got == want
 	})
@@ -62,13 +62,13 @@ func (h *liveHub) unbind() {
 	_ = h.api.CoreV1().Pods(metav1.NamespaceDefault).Delete(context.WithoutCancel(h.t.Context()), h.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 }
 
-func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
+func TestGroupNodesAppearAndDisappearOnRealHub(t *testing.T) {
 	t.Parallel()
 	h := startLiveHub(t)
 	h.accept()
-	h.provider.Group(h.name, "gpu", of("4"))
-	h.provider.Group(h.name, "std", of("2"))
-	h.provider.Summary(h.name, pooled("gpu", "std"))
+	h.provider.SetGroupSummary(h.name, "gpu", of("4"))
+	h.provider.SetGroupSummary(h.name, "std", of("2"))
+	h.provider.SetSummary(h.name, pooled("gpu", "std"))
 	h.await("True NodesReady")
 	node := h.nodeAs("gpu", "True NodesReady")
 	h.nodeAs("std", "True NodesReady")
@@ -80,11 +80,11 @@ func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
 		t.Errorf("figures of a group: got %q, %v; want %q", body, err, want)
 	}
 
-	h.provider.Group(h.name, "new", of("1"))
-	h.provider.Summary(h.name, pooled("gpu", "new", "std"))
+	h.provider.SetGroupSummary(h.name, "new", of("1"))
+	h.provider.SetSummary(h.name, pooled("gpu", "new", "std"))
 	h.nodeAs("new", "True NodesReady")
 	h.bindTo("gpu")
-	h.provider.Summary(h.name, pooled())
+	h.provider.SetSummary(h.name, pooled())
 	h.nodeAs("std", "")
 	h.nodeAs("new", "")
 	node = h.nodeAs("gpu", "False NoNodes")
@@ -96,12 +96,12 @@ func TestARealHubSeesGroupsComeAndGo(t *testing.T) {
 	h.await("True NodesReady")
 }
 
-func TestARealHubTakesTheLabelOfAGroupThatHasNoConsentAnyMore(t *testing.T) {
+func TestGroupLabelIsRemovedWithConsentOnRealHub(t *testing.T) {
 	t.Parallel()
 	h := startLiveHub(t)
 	h.accept()
-	h.provider.Group(h.name, "gpu", of("4"))
-	h.provider.Summary(h.name, pooled("gpu"))
+	h.provider.SetGroupSummary(h.name, "gpu", of("4"))
+	h.provider.SetSummary(h.name, pooled("gpu"))
 	h.nodeAs("gpu", "True NodesReady")
 	h.bindTo("gpu")
 	withdrawn := h.cluster()
@@ -116,13 +116,13 @@ func TestARealHubTakesTheLabelOfAGroupThatHasNoConsentAnyMore(t *testing.T) {
 	h.nodeAs("gpu", "")
 }
 
-func TestGroupsOfARealHubOutliveItsRestart(t *testing.T) {
+func TestGroupNodesSurviveRestartOnRealHub(t *testing.T) {
 	t.Parallel()
 	h := startLiveHub(t)
 	h.accept()
-	h.provider.Group(h.name, "gpu", of("4"))
-	h.provider.Group(h.name, "std", of("2"))
-	h.provider.Summary(h.name, pooled("gpu", "std"))
+	h.provider.SetGroupSummary(h.name, "gpu", of("4"))
+	h.provider.SetGroupSummary(h.name, "std", of("2"))
+	h.provider.SetSummary(h.name, pooled("gpu", "std"))
 	before := h.nodeAs("gpu", "True NodesReady")
 	h.nodeAs("std", "True NodesReady")
 	h.bindTo("gpu")
@@ -134,8 +134,8 @@ func TestGroupsOfARealHubOutliveItsRestart(t *testing.T) {
 	if after.UID != before.UID {
 		t.Error("the node was made anew while a pod is bound to it")
 	}
-	again.provider.Group(h.name, "gpu", of("4"))
-	again.provider.Summary(h.name, pooled("gpu"))
+	again.provider.SetGroupSummary(h.name, "gpu", of("4"))
+	again.provider.SetSummary(h.name, pooled("gpu"))
 	if node := again.nodeAs("gpu", "True NodesReady"); node.UID != before.UID || node.Labels[poolLabel] != "gpu" {
 		t.Errorf("node %s, labels %v", node.UID, node.Labels)
 	}
@@ -145,7 +145,7 @@ func TestGroupsOfARealHubOutliveItsRestart(t *testing.T) {
 	again.nodeAs("gpu", "")
 }
 
-func TestANodeOfARealHubLiesWhereItsClusterSaidLast(t *testing.T) {
+func TestTopologyLabelsSurviveRestartOnRealHub(t *testing.T) {
 	t.Parallel()
 	h := startLiveHub(t)
 	h.accept()
@@ -168,7 +168,7 @@ func TestANodeOfARealHubLiesWhereItsClusterSaidLast(t *testing.T) {
 		t.Errorf("zone is %q before the cluster has said any", got)
 	}
 	again.links.set(Link{Cluster: h.name, Up: true})
-	again.provider.Summary(h.name, in([]string{"a", "b"}, nil))
+	again.provider.SetSummary(h.name, in([]string{"a", "b"}, nil))
 	again.await("True NodesReady")
 	if got := zone(); got != "" {
 		t.Errorf("zone is %q when the cluster lies in two", got)

@@ -27,9 +27,9 @@ const (
 
 // systemLabels is whether a Node has the labels of its system.
 type systemLabels struct {
-	// given: it has them, and keeps them. That a DaemonSet comes that would have been in
+	// applied: it has them, and keeps them. That a DaemonSet comes that would have been in
 	// the way takes nothing from pods that choose nodes by the labels.
-	given bool
+	applied bool
 	// objection is why it has not, for people. Until it is known, it may be empty.
 	objection string
 	known     bool
@@ -38,21 +38,21 @@ type systemLabels struct {
 // decideSystemLabels decides whether the Node gets the labels that its cluster's nodes
 // agree on; n.mu is held.
 func (n *virtualNode) decideSystemLabels() {
-	v := &n.view
-	if v.system.given || v.summary == nil {
+	v := &n.state
+	if v.system.applied || v.summary == nil {
 		return
 	}
 	given := *v
-	given.system.given = true
+	given.system.applied = true
 	have, more := v.labels(), given.labels()
 	switch objector := n.provider.config.DaemonSets; {
 	case maps.Equal(have, more):
 		v.system = systemLabels{known: true}
 	case objector == nil:
-		v.system = systemLabels{given: true, known: true}
+		v.system = systemLabels{applied: true, known: true}
 	default:
 		text, known := objector.Objection(have, more)
-		v.system = systemLabels{given: known && text == "", objection: text, known: known}
+		v.system = systemLabels{applied: known && text == "", objection: text, known: known}
 	}
 }
 
@@ -63,9 +63,9 @@ func (p *Provider) DaemonSetsChanged() {
 	p.mu.Unlock()
 	for _, n := range nodes {
 		before := n.systemLabels()
-		n.update(func(*view) {})
+		n.update(func(*nodeState) {})
 		if n.systemLabels() != before {
-			p.reconsider(n.cluster)
+			p.requeueRecord(n.cluster)
 		}
 	}
 }
@@ -73,12 +73,12 @@ func (p *Provider) DaemonSetsChanged() {
 func (n *virtualNode) systemLabels() systemLabels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.view.system
+	return n.state.system
 }
 
-// systemLabelsOfCluster is that of the first of a cluster's nodes that lacks the labels,
+// clusterSystemLabels is that of the first of a cluster's nodes that lacks the labels,
 // else of its own.
-func (p *Provider) systemLabelsOfCluster(cluster string) systemLabels {
+func (p *Provider) clusterSystemLabels(cluster string) systemLabels {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	base, ok := p.nodes[cluster]
@@ -94,10 +94,10 @@ func (p *Provider) systemLabelsOfCluster(cluster string) systemLabels {
 	return found
 }
 
-// systemLabelsStatement says what keeps the labels from the nodes of a cluster. While that is not
-// known, what was said before stays.
-func systemLabelsStatement(l systemLabels) statement {
-	s := statement{owner: fieldOwner + "-system", action: "LabelNode", condition: metav1.Condition{Type: ConditionNodeLabelled}}
+// systemLabelsCondition says what keeps the labels from the nodes of a cluster. While that is not
+// known, the condition stays as it is.
+func systemLabelsCondition(l systemLabels) recordCondition {
+	s := recordCondition{fieldOwner: fieldOwner + "-system", action: "LabelNode", condition: metav1.Condition{Type: ConditionNodeLabelled}}
 	c := &s.condition
 	switch {
 	case l.objection != "":
@@ -110,10 +110,10 @@ func systemLabelsStatement(l systemLabels) statement {
 	return s
 }
 
-// wasGivenSystem reports whether the Node has a label of its system because of its cluster.
+// hadSystemLabels reports whether the Node has a label of its system because of its cluster.
 // A label that the record names, or by whose values the cluster is split, says nothing of
 // that: the Node has it in any case.
-func (v view) wasGivenSystem() bool {
+func (v nodeState) hadSystemLabels() bool {
 	given := maps.Clone(v.clusterLabels)
 	maps.DeleteFunc(given, func(name, _ string) bool {
 		_, named := v.cluster.Labels[name]

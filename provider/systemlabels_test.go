@@ -39,7 +39,7 @@ func (h *hub) wantSystem(name, os, arch, when string) {
 	}
 }
 
-func TestANodeHasTheSystemThatTheNodesOfItsClusterAgreeOn(t *testing.T) {
+func TestNodeHasCommonSystemLabels(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		record   map[string]string
@@ -85,7 +85,7 @@ func TestANodeHasTheSystemThatTheNodesOfItsClusterAgreeOn(t *testing.T) {
 	}
 }
 
-func TestEachGroupHasTheSystemOfItsOwnNodes(t *testing.T) {
+func TestGroupNodeHasSystemLabelsOfItsNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset())
 		defer h.stop()
@@ -124,7 +124,7 @@ func (o *objector) Objection(have, more map[string]string) (text string, known b
 	return o.text, o.known
 }
 
-func TestANodeIsNotLabelledWhileADaemonSetWouldWaitForIt(t *testing.T) {
+func TestSystemLabelsWaitForDaemonSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, sets := fake.NewSimpleClientset(), &objector{}
 		with := func(c *Config) { c.DaemonSets = sets }
@@ -165,7 +165,7 @@ func TestANodeIsNotLabelledWhileADaemonSetWouldWaitForIt(t *testing.T) {
 	})
 }
 
-func TestARecordGivesANodeTheLabelsThatADaemonSetIsInTheWayOf(t *testing.T) {
+func TestRecordLabelsOverrideDaemonSetObjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset(), func(c *Config) { c.DaemonSets = &objector{text: "kube-proxy would wait", known: true} })
 		defer h.stop()
@@ -190,7 +190,7 @@ func (cautious) Objection(have, more map[string]string) (text string, known bool
 	return "", true
 }
 
-func TestALabelOfTheRecordGivesNoOtherAfterARestart(t *testing.T) {
+func TestRecordLabelDoesNotImplySystemLabelsAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		c := spoke1
@@ -206,7 +206,7 @@ func TestALabelOfTheRecordGivesNoOtherAfterARestart(t *testing.T) {
 	})
 }
 
-func TestTheLabelThatSplitsAClusterGivesNoOtherAfterARestart(t *testing.T) {
+func TestSplitLabelDoesNotImplySystemLabelsAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		for _, when := range []string{"at first", "after a restart of the hub"} {
@@ -224,7 +224,7 @@ func TestTheLabelThatSplitsAClusterGivesNoOtherAfterARestart(t *testing.T) {
 	})
 }
 
-func TestANodeWhoseSystemNobodyKnowsIsNotObjectedTo(t *testing.T) {
+func TestUnknownSystemHasNoObjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startHub(t, fake.NewSimpleClientset(), func(c *Config) { c.DaemonSets = &objector{text: "kube-proxy would wait", known: true} })
 		defer h.stop()

@@ -24,8 +24,8 @@ const (
 	// ReasonTunnelDisconnected: the cluster has no session with the hub.
 	ReasonTunnelDisconnected = "TunnelDisconnected"
 
-	// ReasonSummaryMissing: the cluster is connected and has not yet said
-	// anything of its nodes.
+	// ReasonSummaryMissing: the cluster is connected and has not yet sent
+	// a summary of its nodes.
 	ReasonSummaryMissing = "NodeSummaryMissing"
 
 	// ReasonNoNodes: the node is that of a group, and the last of its nodes is gone.
@@ -76,9 +76,9 @@ func (c Cluster) providerID(group string) string {
 	return id
 }
 
-// view is all that is known of a cluster. It is a value: what it shares with
+// nodeState is all that is known of a cluster. It is a value: what it shares with
 // its copies is never written.
-type view struct {
+type nodeState struct {
 	cluster Cluster
 	// group is empty for the cluster's own node. label is that whose value it is;
 	// vanished: the cluster does not name it any more.
@@ -89,27 +89,27 @@ type view struct {
 	port    int32
 
 	link Link
-	// met is true once the link has been up in this process.
-	met bool
-	// waited is true when clusters have had their time to reconnect to a hub
+	// wasConnected is true once the link has been up in this process.
+	wasConnected bool
+	// graceEnded is true when clusters have had their time to reconnect to a hub
 	// that has just started.
-	waited bool
+	graceEnded bool
 
 	summary *wire.NodeSummary
 	// clusterLabels are the labels of zone, region and system that the Node has from the
-	// cluster. They are said again until the cluster says what it is like now.
+	// cluster. They stay until the cluster sends its next summary.
 	clusterLabels map[string]string
 	// system is whether the Node has the labels of what its cluster's nodes run on.
 	system systemLabels
-	// base is the status that the Node has, as far as it is ours. It is said
-	// again where nothing newer is known, and keeps the times of transitions.
-	base corev1.NodeStatus
+	// lastStatus is the status that the Node has, as far as it is ours. It is
+	// written again where nothing newer is known, and keeps the times of transitions.
+	lastStatus corev1.NodeStatus
 }
 
-func (v view) name() string { return wire.NodeName(v.cluster.Name, v.group) }
+func (v nodeState) name() string { return wire.NodeName(v.cluster.Name, v.group) }
 
 // node returns the Node that the hub should have.
-func (v view) node(now metav1.Time) *corev1.Node {
+func (v nodeState) node(now metav1.Time) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: v.name(), Labels: v.labels()},
 		Spec: corev1.NodeSpec{
@@ -128,23 +128,23 @@ var betaLabels = map[string]string{
 	corev1.LabelArchStable: "beta.kubernetes.io/arch",
 }
 
-// fromCluster are the labels that a cluster says of itself.
-var fromCluster = []string{
+// clusterLabelNames are the labels that a cluster says of itself.
+var clusterLabelNames = []string{
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelOSStable, corev1.LabelArchStable,
 }
 
-func (v view) labels() map[string]string {
+func (v nodeState) labels() map[string]string {
 	labels := make(map[string]string, len(v.cluster.Labels)+11)
 	switch {
 	case v.summary == nil:
 		maps.Copy(labels, v.clusterLabels)
 	case v.refusesSplit():
 		// The summary is that of the rest: where the whole cluster lies is not known.
-		v.setSystem(labels, v.summary.Whole().System)
+		v.addSystemLabels(labels, v.summary.Whole().System)
 	default:
-		setSole(labels, corev1.LabelTopologyZone, v.summary.Zones)
-		setSole(labels, corev1.LabelTopologyRegion, v.summary.Regions)
-		v.setSystem(labels, v.summary.System)
+		setSingleValue(labels, corev1.LabelTopologyZone, v.summary.Zones)
+		setSingleValue(labels, corev1.LabelTopologyRegion, v.summary.Regions)
+		v.addSystemLabels(labels, v.summary.System)
 	}
 	if v.label != "" && v.label == v.cluster.Consent.SplitLabel {
 		labels[v.label] = v.group
@@ -156,7 +156,7 @@ func (v view) labels() map[string]string {
 			labels[before] = value
 		}
 	}
-	labels[corev1.LabelHostname] = hostname(v.name())
+	labels[corev1.LabelHostname] = hostnameLabel(v.name())
 	labels[wire.LabelCluster] = v.cluster.Name
 	labels[LabelType] = TypeVirtualKubelet
 	labels[labelNoLoadBalancers] = "true"
@@ -164,10 +164,10 @@ func (v view) labels() map[string]string {
 	return labels
 }
 
-// setSystem sets the labels by which published charts choose nodes, where the nodes of
+// addSystemLabels sets the labels by which published charts choose nodes, where the nodes of
 // the cluster agree on them.
-func (v view) setSystem(labels map[string]string, system wire.NodeSystem) {
-	if !v.system.given {
+func (v nodeState) addSystemLabels(labels map[string]string, system wire.NodeSystem) {
+	if !v.system.applied {
 		return
 	}
 	for name, value := range map[string]string{corev1.LabelOSStable: system.OS, corev1.LabelArchStable: system.Arch} {
@@ -179,23 +179,23 @@ func (v view) setSystem(labels map[string]string, system wire.NodeSystem) {
 
 // refusesSplit: the agent says that its cluster is in groups, and the record does not
 // consent to their label. Its own node is then the whole cluster.
-func (v view) refusesSplit() bool {
+func (v nodeState) refusesSplit() bool {
 	return v.summary != nil && v.summary.Split != nil && !v.cluster.splits(v.summary)
 }
 
-// annotationSaid is where virtual-kubelet keeps what it said last of a Node's metadata,
-// and annotationStatus that of its status. It reads both or none.
+// annotationLastMeta is where virtual-kubelet keeps the metadata of a Node that it applied last,
+// and annotationLastStatus that of its status. It reads both or none.
 const (
-	annotationSaid   = "virtual-kubelet.io/last-applied-object-meta"
-	annotationStatus = "virtual-kubelet.io/last-applied-node-status"
+	annotationLastMeta   = "virtual-kubelet.io/last-applied-object-meta"
+	annotationLastStatus = "virtual-kubelet.io/last-applied-node-status"
 )
 
-// lastClusterLabels are the labels of a cluster that a virtual node said last on its Node,
+// lastClusterLabels are the labels of a cluster that were applied last to its Node,
 // which for one that was not changed since are those that it was made with. What somebody
 // else put there stays theirs, but for such a Node: of that nobody wrote down who did.
 func lastClusterLabels(found *corev1.Node) map[string]string {
 	labels := found.Labels
-	if text, ok := found.Annotations[annotationSaid]; ok {
+	if text, ok := found.Annotations[annotationLastMeta]; ok {
 		var said metav1.ObjectMeta
 		if err := json.Unmarshal([]byte(text), &said); err != nil {
 			return nil // virtual-kubelet stops at that, and says so
@@ -203,7 +203,7 @@ func lastClusterLabels(found *corev1.Node) map[string]string {
 		labels = said.Labels
 	}
 	last := map[string]string{}
-	for _, name := range fromCluster {
+	for _, name := range clusterLabelNames {
 		if value, ok := labels[name]; ok {
 			last[name] = value
 		}
@@ -211,26 +211,26 @@ func lastClusterLabels(found *corev1.Node) map[string]string {
 	return last
 }
 
-// setSole labels only a cluster that lies in one place.
-func setSole(labels map[string]string, name string, values []string) {
+// setSingleValue labels only a cluster that lies in one place.
+func setSingleValue(labels map[string]string, name string, values []string) {
 	if len(values) == 1 {
 		labels[name] = values[0]
 	}
 }
 
-func (v view) status(now metav1.Time) corev1.NodeStatus {
+func (v nodeState) status(now metav1.Time) corev1.NodeStatus {
 	s := corev1.NodeStatus{
-		Capacity:        v.base.Capacity,
-		Allocatable:     v.base.Allocatable,
-		NodeInfo:        v.base.NodeInfo,
-		Conditions:      since(v.conditions(), v.base.Conditions, now),
+		Capacity:        v.lastStatus.Capacity,
+		Allocatable:     v.lastStatus.Allocatable,
+		NodeInfo:        v.lastStatus.NodeInfo,
+		Conditions:      withTransitionTimes(v.conditions(), v.lastStatus.Conditions, now),
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: v.address}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: v.port}},
 
-		DeclaredFeatures: v.base.DeclaredFeatures,
+		DeclaredFeatures: v.lastStatus.DeclaredFeatures,
 	}
 	if v.vanished {
-		s.Capacity, s.Allocatable, s.DeclaredFeatures = none(v.base.Capacity), none(v.base.Capacity), nil
+		s.Capacity, s.Allocatable, s.DeclaredFeatures = zeroResources(v.lastStatus.Capacity), zeroResources(v.lastStatus.Capacity), nil
 		return s
 	}
 	if v.summary == nil {
@@ -258,13 +258,13 @@ func (v view) status(now metav1.Time) corev1.NodeStatus {
 	return s
 }
 
-// isEndpointFeature tells the features that are not the cluster's to declare, but of the
+// isEndpointFeature reports the features that are not the cluster's to declare, but of the
 // node's own kubelet endpoint, which has none: with this one the hub's API server would
 // send WebSockets as they are.
 func isEndpointFeature(feature string) bool { return feature == "ExtendWebSocketsToKubelet" }
 
-// none is as much of every resource as a node without machines has.
-func none(list corev1.ResourceList) corev1.ResourceList {
+// zeroResources is as much of every resource as a node without machines has.
+func zeroResources(list corev1.ResourceList) corev1.ResourceList {
 	zero := make(corev1.ResourceList, len(list))
 	for name, quantity := range list {
 		zero[name] = resource.Quantity{Format: quantity.Format}
@@ -272,16 +272,16 @@ func none(list corev1.ResourceList) corev1.ResourceList {
 	return zero
 }
 
-func (v view) conditions() []corev1.NodeCondition {
+func (v nodeState) conditions() []corev1.NodeCondition {
 	switch {
-	case v.undecided():
-		return v.base.Conditions
+	case v.keepsConditions():
+		return v.lastStatus.Conditions
 	case !v.link.Up:
-		return v.unknown(ReasonTunnelDisconnected, v.disconnected())
+		return v.unknownConditions(ReasonTunnelDisconnected, v.disconnectedMessage())
 	case v.vanished:
-		return v.unknown(ReasonNoNodes, fmt.Sprintf("cluster %s is not shown with the group %s any more", v.cluster.Name, v.group))
+		return v.unknownConditions(ReasonNoNodes, fmt.Sprintf("cluster %s is not shown with the group %s any more", v.cluster.Name, v.group))
 	case v.summary == nil:
-		return v.unknown(ReasonSummaryMissing, fmt.Sprintf("cluster %s has not said anything of its nodes", v.cluster.Name))
+		return v.unknownConditions(ReasonSummaryMissing, fmt.Sprintf("cluster %s has not said anything of its nodes", v.cluster.Name))
 	}
 	conditions := make([]corev1.NodeCondition, 0, len(v.summary.Conditions))
 	for _, c := range v.summary.Conditions {
@@ -295,38 +295,38 @@ func (v view) conditions() []corev1.NodeCondition {
 	return conditions
 }
 
-// undecided reports whether a Node that is not known to be down keeps the
+// keepsConditions reports whether a Node that is not known to be down keeps the
 // conditions that it has: the hub has just started, and what it does not know
 // yet is no news.
-func (v view) undecided() bool {
-	ready := find(v.base.Conditions, corev1.NodeReady)
-	if v.waited || v.vanished || ready == nil || ready.Status == corev1.ConditionFalse {
+func (v nodeState) keepsConditions() bool {
+	ready := findCondition(v.lastStatus.Conditions, corev1.NodeReady)
+	if v.graceEnded || v.vanished || ready == nil || ready.Status == corev1.ConditionFalse {
 		return false
 	}
 	if v.link.Up {
 		return v.summary == nil
 	}
-	return !v.met
+	return !v.wasConnected
 }
 
-func (v view) disconnected() string {
+func (v nodeState) disconnectedMessage() string {
 	switch {
 	case v.link.Reason != "":
 		return fmt.Sprintf("cluster %s is not connected: %s", v.cluster.Name, v.link.Reason)
-	case v.met:
+	case v.wasConnected:
 		return fmt.Sprintf("cluster %s is not connected", v.cluster.Name)
 	default:
 		return fmt.Sprintf("cluster %s has not connected since the hub started", v.cluster.Name)
 	}
 }
 
-// unknown is what the hub says of a cluster that says nothing itself: not
+// unknownConditions is what the hub says of a cluster that says nothing itself: not
 // ready, and of the rest that it does not know.
-func (v view) unknown(reason, message string) []corev1.NodeCondition {
+func (v nodeState) unknownConditions(reason, message string) []corev1.NodeCondition {
 	conditions := []corev1.NodeCondition{{
 		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: reason, Message: wire.Line(message),
 	}}
-	for _, kind := range v.stated() {
+	for _, kind := range v.clusterConditionTypes() {
 		conditions = append(conditions, corev1.NodeCondition{
 			Type: kind, Status: corev1.ConditionUnknown, Reason: reason, Message: wire.Line(message),
 		})
@@ -334,27 +334,27 @@ func (v view) unknown(reason, message string) []corev1.NodeCondition {
 	return conditions
 }
 
-// stated are the conditions besides Ready that the cluster stated last.
-func (v view) stated() []corev1.NodeConditionType {
+// clusterConditionTypes are the conditions besides Ready that the cluster stated last.
+func (v nodeState) clusterConditionTypes() []corev1.NodeConditionType {
 	var kinds []corev1.NodeConditionType
 	if v.summary != nil {
 		for _, c := range v.summary.Conditions {
 			kinds = append(kinds, corev1.NodeConditionType(c.Type))
 		}
 	} else {
-		for _, c := range v.base.Conditions {
+		for _, c := range v.lastStatus.Conditions {
 			kinds = append(kinds, c.Type)
 		}
 	}
 	return slices.DeleteFunc(kinds, func(k corev1.NodeConditionType) bool { return k == corev1.NodeReady })
 }
 
-// since sets the times of transition: kept where the status is kept.
-func since(conditions, before []corev1.NodeCondition, now metav1.Time) []corev1.NodeCondition {
+// withTransitionTimes sets the times of transition: kept where the status is kept.
+func withTransitionTimes(conditions, before []corev1.NodeCondition, now metav1.Time) []corev1.NodeCondition {
 	dated := slices.Clone(conditions)
 	for i := range dated {
 		dated[i].LastTransitionTime = now
-		if old := find(before, dated[i].Type); old != nil && old.Status == dated[i].Status {
+		if old := findCondition(before, dated[i].Type); old != nil && old.Status == dated[i].Status {
 			dated[i].LastTransitionTime = old.LastTransitionTime
 		}
 	}
@@ -362,7 +362,7 @@ func since(conditions, before []corev1.NodeCondition, now metav1.Time) []corev1.
 	return dated
 }
 
-func find(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
+func findCondition(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range conditions {
 		if conditions[i].Type == kind {
 			return &conditions[i]
@@ -371,16 +371,16 @@ func find(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *cor
 	return nil
 }
 
-// ours returns the part of a Node's status that a virtual node writes. The
+// ownStatus returns the part of a Node's status that a virtual node writes. The
 // conditions of others stay theirs.
-func ours(s corev1.NodeStatus) corev1.NodeStatus {
+func ownStatus(s corev1.NodeStatus) corev1.NodeStatus {
 	own := corev1.NodeStatus{
 		Capacity: s.Capacity, Allocatable: s.Allocatable, NodeInfo: s.NodeInfo, DeclaredFeatures: s.DeclaredFeatures,
 	}
 	for _, kind := range []corev1.NodeConditionType{
 		corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodeNetworkUnavailable, corev1.NodePIDPressure, corev1.NodeReady,
 	} {
-		if c := find(s.Conditions, kind); c != nil {
+		if c := findCondition(s.Conditions, kind); c != nil {
 			own.Conditions = append(own.Conditions, *c)
 		}
 	}
