@@ -47,21 +47,16 @@ func (h *hub) handleDeleted(key wire.WorkKey, w hubWork) error {
 
 // forget drops what is kept for a work besides.
 func (h *hub) forget(key wire.WorkKey) {
-	h.statusPacer.Forget(key)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.pending, key)
+	h.reports.Limiter.Forget(key)
+	h.reports.Take(key)
 }
 
-// pruneReports forgets what was reported of works that are no more.
+// pruneReports drops the reports on works of a kind that are not among names.
 func (h *hub) pruneReports(k *kind, names map[string]struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for key := range h.pending {
-		if _, is := names[key.Name]; !is && key.Dialect == k.dialect {
-			delete(h.pending, key)
-		}
-	}
+	h.reports.DeleteFunc(func(key wire.WorkKey) bool {
+		_, ok := names[key.Name]
+		return !ok && key.Dialect == k.dialect
+	})
 }
 
 // addFinalizer puts our finalizer on a work. The watch brings it back, for the engine.
@@ -131,13 +126,13 @@ func (h *hub) reportInvalidName(k *kind, w hubWork, held bool) {
 	key := k.key(o.GetName())
 	if o.GetDeletionTimestamp() != nil {
 		if held {
-			h.enqueue(key, statuswriter.Report{UID: o.GetUID(), Status: wire.WorkStatus{Finalized: true}})
+			h.reports.Enqueue(key, statuswriter.Report{UID: o.GetUID(), Status: wire.WorkStatus{Finalized: true}})
 		}
 		return
 	}
 	why := fmt.Sprintf("its name has %d characters, more than %d leave no room for the hub's hash in the name of its AppliedManifestWork",
 		len(o.GetName()), k.maxName)
-	h.enqueue(key, statuswriter.Report{UID: o.GetUID(), Status: wire.WorkStatus{
+	h.reports.Enqueue(key, statuswriter.Report{UID: o.GetUID(), Status: wire.WorkStatus{
 		ObservedGeneration: o.GetGeneration(),
 		Conditions: []metav1.Condition{{
 			Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,

@@ -21,7 +21,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spokelet/spokelet/api/wire"
-	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -36,19 +35,14 @@ const (
 // hub is the hub's side of an engine: it watches the works, and writes what is
 // reported of them.
 type hub struct {
-	kinds       []*kind
-	store       *workStore
-	log         logr.Logger
-	metrics     *statuswriter.Metrics
-	statusPacer ratelimit.KeyedLimiter[wire.WorkKey]
+	kinds []*kind
+	store *workStore
+	log   logr.Logger
 
-	// reports holds the works of which a report is to be written, finalizers those
-	// that are to get theirs.
-	reports    workqueue.TypedRateLimitingInterface[wire.WorkKey]
+	// reports has the works of which a report is to be written, finalizers those that are
+	// to get theirs.
+	reports    *statuswriter.Queue
 	finalizers workqueue.TypedRateLimitingInterface[wire.WorkKey]
-
-	mu      sync.Mutex
-	pending statuswriter.Box // guarded by mu; the latest of each work
 }
 
 func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
@@ -63,42 +57,24 @@ func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
+	log := cfg.Logger.WithName("hub")
 	return &hub{
-		kinds: all, store: newWorkStore(), log: cfg.Logger.WithName("hub"), metrics: m,
-		reports:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
+		kinds: all, store: newWorkStore(), log: log, reports: statuswriter.NewQueue(m, log),
 		finalizers: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
-		pending:    statuswriter.Box{},
 	}, nil
 }
 
 // run feeds the engine until ctx ends, and writes what it reports.
 func (h *hub) run(ctx context.Context, to resource.Receiver) error {
 	h.store.start(to, len(h.kinds))
-	var wg sync.WaitGroup
-	for range writers {
-		wg.Go(func() { runQueue(ctx, h.reports, h.writeReport) })
-		wg.Go(func() { runQueue(ctx, h.finalizers, h.addFinalizer) })
-	}
+	var running sync.WaitGroup
+	running.Go(func() { statuswriter.Run(ctx, h.reports, writers, h.writeReport) })
+	running.Go(func() { statuswriter.Run(ctx, h.finalizers, writers, h.addFinalizer) })
 	for _, k := range h.kinds {
-		wg.Go(func() { h.watchKind(ctx, k) })
+		running.Go(func() { h.watchKind(ctx, k) })
 	}
-	<-ctx.Done()
-	h.reports.ShutDown()
-	h.finalizers.ShutDown()
-	wg.Wait()
+	running.Wait()
 	return nil
-}
-
-// runQueue does the work of a queue until it is shut down.
-func runQueue(ctx context.Context, q workqueue.TypedRateLimitingInterface[wire.WorkKey], do func(context.Context, wire.WorkKey)) {
-	for {
-		key, quit := q.Get()
-		if quit {
-			return
-		}
-		do(ctx, key)
-		q.Done(key)
-	}
 }
 
 // watchKind keeps the board up to date with one kind until ctx ends.

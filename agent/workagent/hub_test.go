@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -389,8 +388,8 @@ func TestReportBeforeWorkIsWrittenLater(t *testing.T) {
 	if err := r.reflector.Replace([]any{r.server.stored()}, "5"); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.pending) != 0 {
-		t.Errorf("kept: %v", slices.Collect(maps.Keys(r.pending)))
+	if r.reports.PendingCount() != 0 {
+		t.Errorf("%d reports are kept", r.reports.PendingCount())
 	}
 }
 
@@ -451,7 +450,7 @@ func TestWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 	}
 	r.report(t, wire.WorkStatus{Finalized: true})
 	r.run(t)
-	if !slices.Contains(r.received, "delete manifestwork/c1/w") || len(r.store.works)+len(r.store.sent)+len(r.pending) != 0 {
+	if !slices.Contains(r.received, "delete manifestwork/c1/w") || len(r.store.works)+len(r.store.sent)+r.reports.PendingCount() != 0 {
 		t.Errorf("something of it is kept: the engine has heard %v", r.received)
 	}
 }
@@ -513,7 +512,7 @@ func TestLateResponseDoesNotRestoreRemovedWork(t *testing.T) {
 	}
 	late, _ := r.kinds[0].wrap(r.server.change(func(*workv1.ManifestWork) {}))
 	r.store.refresh(r.kinds[0].key("w"), late)
-	if len(r.store.works)+len(r.store.sent)+len(r.pending) != 0 {
+	if len(r.store.works)+len(r.store.sent)+r.reports.PendingCount() != 0 {
 		t.Error("something of it is kept")
 	}
 }

@@ -48,7 +48,7 @@ func TestRefusedStatusIsWrittenWithoutRefusedParts(t *testing.T) {
 			if got := meta.IsStatusConditionTrue(r.server.stored().Status.Conditions, workv1.WorkApplied); got != c.applied {
 				t.Errorf("%s: Applied %t", c.reason, got)
 			}
-			if len(r.pending) > 0 {
+			if r.reports.PendingCount() > 0 {
 				t.Errorf("%s: it waits for another try", c.reason)
 			}
 		})

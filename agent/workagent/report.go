@@ -5,10 +5,8 @@ package workagent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,20 +39,17 @@ func (h *hub) Put(r resource.Resource) error {
 		return err
 	}
 	if status.Finalized && !h.store.markFinalized(key, types.UID(r.UID)) {
-		h.take(key)
+		h.reports.Take(key)
 		return nil
 	}
-	h.enqueue(key, statuswriter.Report{UID: types.UID(r.UID), Status: status, Since: r.Since})
+	h.reports.Enqueue(key, statuswriter.Report{UID: types.UID(r.UID), Status: status, Since: r.Since})
 	return nil
 }
 
 // enqueuePending has a report written that came before its work was seen: the engine
 // remembers works of the time before.
 func (h *hub) enqueuePending(key wire.WorkKey) {
-	h.mu.Lock()
-	_, waits := h.pending[key]
-	h.mu.Unlock()
-	if waits {
+	if _, ok := h.reports.Pending(key); ok {
 		h.reports.Add(key)
 	}
 }
@@ -62,93 +57,46 @@ func (h *hub) enqueuePending(key wire.WorkKey) {
 // Delete takes back what was to be written of a work.
 func (h *hub) Delete(key string) {
 	if parsed, err := wire.ParseWorkKey(key); err == nil {
-		h.take(parsed)
+		h.reports.Take(parsed)
 	}
 }
 
 // Complete has nothing to do: what the engine does not report of stays.
 func (h *hub) Complete() {}
 
-func (h *hub) enqueue(key wire.WorkKey, r statuswriter.Report) {
-	h.mu.Lock()
-	h.pending.Put(key, r)
-	h.mu.Unlock()
-	h.reports.Add(key)
-}
-
-// take returns the latest report and forgets it.
-func (h *hub) take(key wire.WorkKey) (statuswriter.Report, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.pending.Take(key)
-}
-
-// giveBack keeps a report that could not be written, unless there is a later one.
-func (h *hub) giveBack(key wire.WorkKey, r statuswriter.Report) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.pending.GiveBack(key, r)
-}
-
-// writeReport writes the latest report of a work. What comes meanwhile replaces one
+// writeReport writes the latest report on a work. What comes meanwhile replaces one
 // that waits.
 func (h *hub) writeReport(ctx context.Context, key wire.WorkKey) {
-	if _, seen := h.store.get(key); !seen {
-		return // it waits
-	}
-	if wait := h.statusPacer.Delay(key); wait > 0 {
-		h.reports.AddAfter(key, wait)
-		return
-	}
-	r, ok := h.take(key)
-	if !ok {
-		return
-	}
-	err := h.writeReduced(ctx, key, r)
-	switch {
-	case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
-		h.reports.Forget(key)
-	default:
-		h.giveBack(key, r)
-		h.reports.AddRateLimited(key)
-		h.metrics.CountWrite(statuswriter.ResultError)
-		h.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
-	}
-}
-
-// writeReduced brings a report into its work, and of one that the API server refuses what it
-// takes. One of which it takes nothing is dropped: the next report may be better.
-func (h *hub) writeReduced(ctx context.Context, key wire.WorkKey, r statuswriter.Report) error {
 	k, ok := h.kind(key)
+	if _, isStored := h.store.get(key); !ok || !isStored {
+		return // the report waits for its work
+	}
+	if delay := h.reports.Limiter.Delay(key); delay > 0 {
+		h.reports.AddAfter(key, delay)
+		return
+	}
+	r, ok := h.reports.Take(key)
 	if !ok {
-		return nil
+		return
 	}
-	for {
-		err := h.writeOnConflictAgain(ctx, k, key, r)
-		refused := statuswriter.IsRefused(err)
-		if refused || apierrors.IsForbidden(err) {
-			h.log.Error(err, "status is refused", "work", key.String())
-		}
-		if !refused || r.Status.Finalized {
-			return err
-		}
-		h.metrics.CountWrite(statuswriter.ResultRefused)
-		rest, ok := r.Reduce(err)
-		if !ok {
-			return nil
-		}
-		r = rest
+	err := h.reports.Write(r, func(r statuswriter.Report) error { return h.writeStatusOrRefresh(ctx, k, key, r) }, func(err error) {
+		h.log.Error(err, "status is refused", "work", key.String())
+	})
+	if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil {
+		h.reports.Forget(key)
+		return
 	}
+	h.reports.RetryReport(key, r, err)
 }
 
-// writeOnConflictAgain brings a report into its work: as it is on the board first, and as the API
+// writeStatusOrRefresh brings a report into its work: as it is stored first, and as the API
 // server has it when that turns out to be old.
-func (h *hub) writeOnConflictAgain(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
+func (h *hub) writeStatusOrRefresh(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
 	err := h.writeStatus(ctx, k, key, r)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	h.metrics.CountWrite(statuswriter.ResultConflict)
+	h.reports.Metrics.CountWrite(statuswriter.ResultConflict)
 	if err := h.get(ctx, k, key.Name); err != nil {
 		return err
 	}
@@ -175,18 +123,18 @@ func (h *hub) writeStatus(ctx context.Context, k *kind, key wire.WorkKey, r stat
 	after := before.withoutSpec() // a copy whose status may be replaced
 	after.merge(r.Status, metav1.Now())
 	if equality.Semantic.DeepEqual(before.status(), after.status()) {
-		h.metrics.CountWrite(statuswriter.ResultUnchanged)
+		h.reports.Metrics.CountWrite(statuswriter.ResultUnchanged)
 		return nil
 	}
-	body, err := newStatusPatch(before, after)
+	body, err := statuswriter.NewStatusPatch(before.object(), before.status(), after.status())
 	if err != nil {
 		return err
 	}
-	h.statusPacer.Spend(key, h.store.specSize(key)+len(body))
+	h.reports.Limiter.Spend(key, h.store.specSize(key)+len(body))
 	if err := h.patch(ctx, k, key.Name, body, "status"); err != nil {
 		return err
 	}
-	h.metrics.ObserveWritten(r)
+	h.reports.Metrics.ObserveWritten(r)
 	return nil
 }
 
@@ -200,26 +148,4 @@ func observedGeneration(w hubWork) int64 {
 	default:
 		return 0
 	}
-}
-
-// newStatusPatch is the merge patch from one status to another, for the work as it was
-// read and no other. Numbers stay as they are written: as float64 an integer of
-// feedback would be another, or none that the API server takes.
-func newStatusPatch(before, after hubWork) ([]byte, error) {
-	old, err := json.Marshal(map[string]any{"status": before.status()})
-	if err != nil {
-		return nil, fmt.Errorf("encode status: %w", err)
-	}
-	o := before.object()
-	next, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}, "status": after.status(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode status: %w", err)
-	}
-	patch, err := jsonpatch.CreateMergePatch(old, next)
-	if err != nil {
-		return nil, fmt.Errorf("compare statuses: %w", err)
-	}
-	return patch, nil
 }

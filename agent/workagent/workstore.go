@@ -284,7 +284,7 @@ func (s *reflectorStore) Replace(list []any, _ string) error {
 		}
 	}
 	for _, key := range s.hub.store.removeMissing(s.kind, names) {
-		s.hub.statusPacer.Forget(key)
+		s.hub.reports.Limiter.Forget(key)
 	}
 	s.hub.pruneReports(s.kind, names)
 	return nil

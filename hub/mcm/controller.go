@@ -22,6 +22,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/requester"
 	"github.com/spokelet/spokelet/internal/ratelimit"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -36,9 +37,11 @@ type Controller struct {
 	clusters *clusterIndex
 
 	// queue has objects to bring into Sync, results those whose status is to be written.
-	queue      workqueue.TypedRateLimitingInterface[objectKey]
-	results    workqueue.TypedRateLimitingInterface[objectKey]
-	pacer      ratelimit.KeyedLimiter[objectKey]
+	queue   workqueue.TypedRateLimitingInterface[objectKey]
+	results workqueue.TypedRateLimitingInterface[objectKey]
+	pacer   ratelimit.KeyedLimiter[objectKey]
+	// ownWrites are the states that our last writes left; the cache may not have seen them.
+	ownWrites  statuswriter.OwnWrites[objectKey, writtenState]
 	logLimiter ratelimit.LogLimiter
 
 	// templateSlots has a place for each large template that is held at a time.
@@ -49,8 +52,6 @@ type Controller struct {
 	pending map[objectKey]report // guarded by mu
 	// renewals are the objects whose result was given up, to be asked for again.
 	renewals map[objectKey]struct{} // guarded by mu
-	// ownWrites is what our last write left; the cache may not have seen it.
-	ownWrites map[objectKey]ownWrite // guarded by mu
 	// actions are those that are published, progress what clusters have said of them last.
 	actions  map[objectKey]publishedAction // guarded by mu
 	progress map[objectKey]report          // guarded by mu
@@ -77,7 +78,7 @@ func New(cfg Config) (*Controller, error) {
 		views:   newViewIndex(func(cluster string) *resource.Source { return cfg.Sync.Source(cluster, wire.KindView) }),
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter()),
 		results: workqueue.NewTypedRateLimitingQueue(limiter()),
-		pending: map[objectKey]report{}, renewals: map[objectKey]struct{}{}, ownWrites: map[objectKey]ownWrite{}, actions: map[objectKey]publishedAction{},
+		pending: map[objectKey]report{}, renewals: map[objectKey]struct{}{}, actions: map[objectKey]publishedAction{},
 		progress: map[objectKey]report{}, unsent: map[objectKey]struct{}{}, incomplete: map[string]map[objectKey]struct{}{},
 	}
 	for _, d := range dialects() {
@@ -414,12 +415,12 @@ func (c *Controller) forget(r objectKey) {
 	c.access.forget(r)
 	c.clusters.forget(r)
 	c.pacer.Forget(r)
+	c.ownWrites.Forget(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending[r].releaseMemory()
 	delete(c.pending, r)
 	delete(c.renewals, r)
-	delete(c.ownWrites, r)
 }
 
 // withdraw ends what an object asked for.

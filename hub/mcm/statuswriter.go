@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/wire"
@@ -54,10 +53,9 @@ func (p report) isAnswerTo(generation int64) bool {
 	return (o.view != nil || o.action != nil) && o.generation >= generation
 }
 
-// ownWrite is what our last write of an object left, in which version.
-type ownWrite struct {
-	uid     types.UID
-	version string
+// writtenState is what a write of ours left in an object.
+type writtenState struct {
+	uid types.UID
 	state
 }
 
@@ -270,17 +268,9 @@ func (c *Controller) renewView(r objectKey) error {
 
 // lastState is the state of an object as our last write left it, until the cache has that.
 func (c *Controller) lastState(d *dialect, r objectKey, obj client.Object) state {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w, ok := c.ownWrites[r]
-	if !ok {
-		return d.storedState(obj)
+	if last, ok := c.ownWrites.After(r, obj.GetResourceVersion()); ok && last.uid == obj.GetUID() {
+		return last.state
 	}
-	order, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), w.version)
-	if w.uid == obj.GetUID() && (err != nil || order < 0) {
-		return w.state
-	}
-	delete(c.ownWrites, r)
 	return d.storedState(obj)
 }
 
@@ -327,9 +317,7 @@ func (c *Controller) writeStatus(ctx context.Context, r objectKey, p report) err
 	if err != nil {
 		return fmt.Errorf("write status of %s: %w", r, err)
 	}
-	c.mu.Lock()
-	c.ownWrites[r] = ownWrite{uid: obj.GetUID(), version: version, state: next}
-	c.mu.Unlock()
+	c.ownWrites.Record(r, version, writtenState{uid: obj.GetUID(), state: next})
 	c.recordWarnings(obj, p)
 	c.finishReport(d, r, p)
 	return nil

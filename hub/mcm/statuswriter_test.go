@@ -436,7 +436,7 @@ func TestStaleCacheLosesNoResult(t *testing.T) {
 	}
 	r.lagging = nil
 	r.answerView(t, managed, podsResult)
-	if len(r.ownWrites) != 0 || len(r.patches) != 3 {
-		t.Errorf("%d writes are remembered after the cache has caught up, writes %v", len(r.ownWrites), r.patches)
+	if r.ownWrites.Len() != 0 || len(r.patches) != 3 {
+		t.Errorf("%d writes are remembered after the cache has caught up, writes %v", r.ownWrites.Len(), r.patches)
 	}
 }

@@ -62,7 +62,7 @@ func (r *rig) observeDeletion(t *testing.T, k *kind, last client.Object) (there 
 
 // countTombstones is how many keys are published, ends known and reports kept.
 func (r *rig) countTombstones() int {
-	return len(r.sync.Source(managed, wire.KindWork).Keys()) + len(r.tombstones) + len(r.pending)
+	return len(r.sync.Source(managed, wire.KindWork).Keys()) + len(r.tombstones) + r.queue.PendingCount()
 }
 
 func TestBackgroundDeletionRemovesWorkBeforeObjects(t *testing.T) {

@@ -19,7 +19,7 @@ const releasePage = 100
 func (w *Works) addFinalizer(ctx context.Context, k *kind, work client.Object) error {
 	changed, err := w.patchFinalizers(ctx, k, work, controllerutil.AddFinalizer)
 	if changed {
-		w.recordWrite(k.keyOf(work), work.GetResourceVersion())
+		w.ownWrites.Record(k.keyOf(work), work.GetResourceVersion(), struct{}{})
 	}
 	return err
 }

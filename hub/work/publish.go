@@ -87,11 +87,9 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 
 // forgetWork forgets what was kept for a work that is no more.
 func (w *Works) forgetWork(key wire.WorkKey) {
-	w.statusPacer.Forget(key)
+	w.queue.Limiter.Forget(key)
+	w.ownWrites.Forget(key)
 	w.renderings.forget(key)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.written, key)
 }
 
 func (w *Works) source(cluster string) *resource.Source {
@@ -138,7 +136,7 @@ func (w *Works) reportInvalidName(ctx context.Context, k *kind, obj client.Objec
 
 // reportRefusal reports that a work is not sent.
 func (w *Works) reportRefusal(k *kind, obj client.Object, why error) {
-	w.enqueue(k.keyOf(obj), newHubReport(obj.GetUID(), k.newRefusalCondition(obj, why)))
+	w.queue.Enqueue(k.keyOf(obj), newHubReport(obj.GetUID(), k.newRefusalCondition(obj, why)))
 }
 
 // newRefusalCondition says that a work is not sent.

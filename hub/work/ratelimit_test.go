@@ -31,7 +31,7 @@ func TestFrequentStatusChangesAreRateLimited(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			for r.next(t.Context()) {
+			for r.handleNext(t.Context()) {
 			}
 		}()
 		send := func(cluster, name string, status metav1.ConditionStatus) {
@@ -77,7 +77,7 @@ func TestStatusLatencyIsMeasuredFromSpokeEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.metrics = m
+		r.queue.Metrics = m
 		receive := func(status metav1.ConditionStatus, since time.Time) {
 			r.receive(managed, resource.Resource{
 				Key: "multicluster/c1/w", UID: "uid-w", Body: statusBody(t, applied(1, status)), Since: since,
@@ -98,17 +98,17 @@ func TestStatusLatencyIsMeasuredFromSpokeEvent(t *testing.T) {
 		receive(metav1.ConditionFalse, time.Now())
 		<-time.After(time.Second)
 		r.conflict = 3
-		r.next(t.Context()) // fails
+		r.handleNext(t.Context()) // fails
 		<-time.After(time.Second)
 		receive(metav1.ConditionTrue, time.Time{})
-		r.next(t.Context())
+		r.handleNext(t.Context())
 		if n, sum := measured(); n != 1 || sum < 3 || sum > 3.1 {
 			t.Errorf("%d measured, %f s, want one of 3 s", n, sum)
 		}
 		receive(metav1.ConditionTrue, begin) // known, and not written
-		r.next(t.Context())
+		r.handleNext(t.Context())
 		receive(metav1.ConditionFalse, time.Time{}) // of no event
-		r.next(t.Context())
+		r.handleNext(t.Context())
 		if n, _ := measured(); n != 1 || r.writes < 4 {
 			t.Errorf("%d measured of %d writes", n, r.writes)
 		}
@@ -125,7 +125,7 @@ func TestLargeStatusesAreRateLimitedByBytes(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			for r.next(t.Context()) {
+			for r.handleNext(t.Context()) {
 			}
 		}()
 		status := func(i int) wire.WorkStatus {

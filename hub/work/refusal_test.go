@@ -89,8 +89,8 @@ func TestRefusedStatusIsWrittenWithoutRefusedParts(t *testing.T) {
 			if refused := tc.synced != "" || tc.trimmed != "" || tc.none; (*logged > 0) != refused {
 				t.Errorf("%s: %d errors are logged", tc.reason, *logged)
 			}
-			if r.writes > 3 || len(r.pending) > 0 || r.queue.NumRequeues(wire.WorkKey{Dialect: k.name, Namespace: managed, Name: "w"}) > 0 {
-				t.Errorf("%s: %d writes, then %d reports wait", tc.reason, r.writes, len(r.pending))
+			if r.writes > 3 || r.queue.PendingCount() > 0 || r.queue.NumRequeues(wire.WorkKey{Dialect: k.name, Namespace: managed, Name: "w"}) > 0 {
+				t.Errorf("%s: %d writes, then %d reports wait", tc.reason, r.writes, r.queue.PendingCount())
 			}
 			got, _ := r.get(t, k, w)
 			if meta.IsStatusConditionTrue(*got.conditions(), "Applied") == tc.none {
@@ -152,12 +152,12 @@ func TestFinalizerRemovalIsRetried(t *testing.T) {
 		r.patching = func() error { return apierrors.NewBadRequest("boom") }
 		body := statusBody(t, wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
 		r.receive(managed, resource.Resource{Key: k.name + "/c1/w", UID: "uid-w", Body: body})
-		r.next(t.Context())
-		if _, there := r.get(t, k, w); !there || *logged != 1 || len(r.pending) != 1 {
-			t.Fatalf("the work is there: %t; %d errors are logged, %d reports wait", there, *logged, len(r.pending))
+		r.handleNext(t.Context())
+		if _, there := r.get(t, k, w); !there || *logged != 1 || r.queue.PendingCount() != 1 {
+			t.Fatalf("the work is there: %t; %d errors are logged, %d reports wait", there, *logged, r.queue.PendingCount())
 		}
 		r.patching = nil
-		r.next(t.Context())
+		r.handleNext(t.Context())
 		if _, there := r.get(t, k, w); there {
 			t.Error("the work is still there")
 		}

@@ -47,8 +47,8 @@ func TestPendingReportIsDroppedWhenClusterIsNotManaged(t *testing.T) {
 				if _, there := r.get(t, k, goes); there == tc.written {
 					t.Errorf("%s: the work that is finalized is there: %t", tc.reason, there)
 				}
-				if len(r.pending) > 0 {
-					t.Errorf("%s: %d reports wait", tc.reason, len(r.pending))
+				if r.queue.PendingCount() > 0 {
+					t.Errorf("%s: %d reports wait", tc.reason, r.queue.PendingCount())
 				}
 			})
 		})

@@ -5,20 +5,17 @@ package work
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,7 +34,7 @@ func (w *Works) receive(cluster string, r resource.Resource) {
 		r.Account.Close()
 		return
 	}
-	w.enqueue(key, statuswriter.Report{UID: types.UID(r.UID), Status: status, Since: r.Since, OnDone: r.Account.Close})
+	w.queue.Enqueue(key, statuswriter.Report{UID: types.UID(r.UID), Status: status, Since: r.Since, OnDone: r.Account.Close})
 }
 
 // decodeReport decodes a status, if it is about a work that exists, or whose end is waited
@@ -71,135 +68,83 @@ func (w *Works) decodeReport(cluster string, r resource.Resource) (key wire.Work
 	return key, status, !ended || status.Finalized
 }
 
-func (w *Works) enqueue(key wire.WorkKey, r statuswriter.Report) {
-	w.mu.Lock()
-	w.pending.Put(key, r)
-	w.mu.Unlock()
-	w.queue.Add(key)
-}
-
-// take returns the latest report and forgets it.
-func (w *Works) take(key wire.WorkKey) (statuswriter.Report, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.pending.Take(key)
-}
-
-// giveBack keeps a report that could not be written, unless there is a later one.
-func (w *Works) giveBack(key wire.WorkKey, r statuswriter.Report) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pending.GiveBack(key, r)
-}
-
 // Start writes reports until ctx ends; the manager calls it once the caches are
 // filled.
 func (w *Works) Start(ctx context.Context) error {
 	if err := w.installPolicy(ctx); err != nil {
 		w.log.Error(err, "finalizers of works are written one by one")
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() { w.runLateDeletionWarnings(ctx) })
-	for range writers {
-		wg.Go(func() {
-			for w.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	w.queue.ShutDown()
-	wg.Wait()
+	var running sync.WaitGroup
+	running.Go(func() { w.runLateDeletionWarnings(ctx) })
+	statuswriter.Run(ctx, w.queue, writers, w.writeNext)
+	running.Wait()
 	return nil
 }
 
-func (w *Works) next(ctx context.Context) bool {
-	key, quit := w.queue.Get()
-	if quit {
-		return false
+// writeNext writes the latest report on a work. What comes meanwhile replaces the report
+// that waits.
+func (w *Works) writeNext(ctx context.Context, key wire.WorkKey) {
+	if delay := w.writeDelay(key); delay > 0 {
+		w.queue.AddAfter(key, delay)
+		return
 	}
-	defer w.queue.Done(key)
-	// What comes meanwhile replaces the report that waits.
-	if wait := w.wait(key); wait > 0 {
-		w.queue.AddAfter(key, wait)
-		return true
-	}
-	r, ok := w.take(key)
+	r, ok := w.queue.Take(key)
 	if !ok {
-		return w.nextOwn(ctx, key)
+		w.writeHubReport(ctx, key)
+		return
 	}
 	if err := w.write(ctx, key, r); err != nil {
-		w.giveBack(key, r)
-		w.queue.AddRateLimited(key)
-		w.metrics.CountWrite(statuswriter.ResultError)
-		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
-		return true
+		w.queue.RetryReport(key, r, err)
+		return
 	}
 	r.Done()
 	w.queue.Forget(key)
-	if _, _, unsaid := w.renderings.pendingReport(key); unsaid {
+	if _, _, needsWrite := w.renderings.pendingReport(key); needsWrite {
 		w.queue.Add(key) // the report was overtaken, and did not take it along
 	}
-	return true
 }
 
-// nextOwn writes what the hub itself has to say of a work that refers to its cluster, if
-// it has anything to say. Unlike a report it is made when it is written.
-func (w *Works) nextOwn(ctx context.Context, key wire.WorkKey) bool {
+// writeHubReport writes what the hub itself has to say of a work that refers to its cluster,
+// if it has anything to say. Unlike a report it is made when it is written.
+func (w *Works) writeHubReport(ctx context.Context, key wire.WorkKey) {
 	r, version, ok := w.renderings.pendingReport(key)
 	if !ok {
-		return true
+		return
 	}
 	if err := w.write(ctx, key, r); err != nil {
-		w.queue.AddRateLimited(key)
-		w.metrics.CountWrite(statuswriter.ResultError)
-		w.log.V(1).Info("status is written again", "work", key.String(), "err", err.Error())
-		return true
+		w.queue.Retry(key, err)
+		return
 	}
 	w.renderings.markWritten(key, r.UID, version)
 	w.queue.Forget(key)
-	return true
 }
 
-// wait returns how long the next write of a work has to wait. What the hub itself has
+// writeDelay returns how long the next write of a work has to wait. What the hub itself has
 // to say does not wait for what its cluster has had written.
-func (w *Works) wait(key wire.WorkKey) time.Duration {
-	w.mu.Lock()
-	waiting, reported := w.pending[key]
-	w.mu.Unlock()
-	wait := w.statusPacer.Delay(key)
-	if !reported || waiting.FromHub {
-		return wait
+func (w *Works) writeDelay(key wire.WorkKey) time.Duration {
+	r, ok := w.queue.Pending(key)
+	delay := w.queue.Limiter.Delay(key)
+	if !ok || r.FromHub {
+		return delay
 	}
-	return max(wait, w.writeQuota.Wait(key.Namespace))
+	return max(delay, w.writeQuota.Wait(key.Namespace))
 }
 
-// write brings a report into its work, and of one that the API server refuses what it
-// takes. One of which it takes nothing is dropped: the next report may be better.
+// write brings a report into its work, without what the API server refuses of it.
 func (w *Works) write(ctx context.Context, key wire.WorkKey, r statuswriter.Report) error {
 	k, ok := w.kind(key)
 	if !ok {
 		return nil // nothing of the kind is enqueued
 	}
 	// It may have waited until its cluster had left: another hub may serve the work now.
-	if ours, err := w.isManagedCluster(ctx, key.Namespace); err != nil || !ours {
+	if isManaged, err := w.isManagedCluster(ctx, key.Namespace); err != nil || !isManaged {
 		return err
 	}
-	for {
-		err := w.writeReport(ctx, k, key, r)
-		refused := statuswriter.IsRefused(err)
-		if (refused || apierrors.IsForbidden(err)) && w.logLimiter.Allow(key.Namespace) {
+	return w.queue.Write(r, func(r statuswriter.Report) error { return w.writeReport(ctx, k, key, r) }, func(err error) {
+		if w.logLimiter.Allow(key.Namespace) {
 			w.log.Error(err, "status is refused", "work", key.String())
 		}
-		if !refused || r.Status.Finalized {
-			return err
-		}
-		w.metrics.CountWrite(statuswriter.ResultRefused)
-		rest, ok := r.Reduce(err)
-		if !ok {
-			return nil
-		}
-		r = rest
-	}
+	})
 }
 
 // writeReport brings a report into its work: from the cache first, and from the API
@@ -208,11 +153,11 @@ func (w *Works) writeReport(ctx context.Context, k *kind, key wire.WorkKey, r st
 	err := w.writeStatus(ctx, w.getCached, k, key, r)
 	switch {
 	case apierrors.IsConflict(err):
-		w.metrics.CountWrite(statuswriter.ResultConflict)
+		w.queue.Metrics.CountWrite(statuswriter.ResultConflict)
 		err = w.writeStatus(ctx, w.getLive, k, key, r)
 	case errors.Is(err, errStale):
 		// The agent may know more than our cache: of us as well as of a hub before us.
-		w.statusPacer.Spend(key, 0)
+		w.queue.Limiter.Spend(key, 0)
 		err = w.writeStatus(ctx, w.getLive, k, key, r)
 	}
 	if errors.Is(err, errStale) {
@@ -236,37 +181,13 @@ func (w *Works) getLive(ctx context.Context, key wire.WorkKey, work client.Objec
 // have seen that write: beside an older state, a report that takes the last one
 // back would look like no change and be lost.
 func (w *Works) getCached(ctx context.Context, key wire.WorkKey, work client.Object) error {
-	err := w.client.Get(ctx, namespacedName(key), work)
-	if err != nil || w.isCurrent(key, work.GetResourceVersion()) {
+	if err := w.client.Get(ctx, namespacedName(key), work); err != nil {
 		return err
 	}
-	return w.getLive(ctx, key, work)
-}
-
-// isCurrent tells whether a version is not before our own last write, which is
-// then forgotten.
-func (w *Works) isCurrent(key wire.WorkKey, version string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	own, ok := w.written[key]
-	if !ok {
-		return true
+	if _, isStale := w.ownWrites.After(key, work.GetResourceVersion()); isStale {
+		return w.getLive(ctx, key, work)
 	}
-	if order, err := resourceversion.CompareResourceVersion(version, own); err != nil || order < 0 {
-		return false
-	}
-	delete(w.written, key)
-	return true
-}
-
-// recordWrite remembers the version that a write of ours made.
-func (w *Works) recordWrite(key wire.WorkKey, version string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if order, err := resourceversion.CompareResourceVersion(version, w.written[key]); err == nil && order < 0 {
-		return // the answer of an earlier write, late
-	}
-	w.written[key] = version
+	return nil
 }
 
 func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire.WorkKey, r statuswriter.Report) error {
@@ -302,7 +223,7 @@ func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire
 		w.renderings.recordAgentApplied(key, r.UID, applied)
 	}
 	if equality.Semantic.DeepEqual(before, it.status()) {
-		w.metrics.CountWrite(statuswriter.ResultUnchanged)
+		w.queue.Metrics.CountWrite(statuswriter.ResultUnchanged)
 		w.renderings.markWritten(key, r.UID, made.version) // version 0 is of none
 		return nil
 	}
@@ -311,7 +232,7 @@ func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire
 		return client.IgnoreNotFound(err)
 	}
 	w.renderings.markWritten(key, r.UID, made.version)
-	w.metrics.ObserveWritten(r)
+	w.queue.Metrics.ObserveWritten(r)
 	w.recordEvent(work, conditions, *it.conditions())
 	return nil
 }
@@ -345,39 +266,18 @@ func applyReport(it item, r statuswriter.Report, refusal *metav1.Condition, now 
 // more as it was read. The whole work has about size bytes.
 func (w *Works) patchStatus(ctx context.Context, k *kind, it item, before any, size int) error {
 	work := it.object()
-	patch, err := newStatusPatch(work, before, it.status())
+	patch, err := statuswriter.NewStatusPatch(work, before, it.status())
 	if err != nil {
 		return err
 	}
 	key := k.keyOf(work)
-	w.statusPacer.Spend(key, size)
+	w.queue.Limiter.Spend(key, size)
 	target := k.blank().object()
 	target.SetNamespace(key.Namespace)
 	target.SetName(key.Name)
 	if err := w.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {
 		return fmt.Errorf("patch status: %w", err)
 	}
-	w.recordWrite(key, target.GetResourceVersion())
+	w.ownWrites.Record(key, target.GetResourceVersion(), struct{}{})
 	return nil
-}
-
-// newStatusPatch is the merge patch from one status to another, for the work as it was
-// read and no other. Numbers stay as they are written: as float64 an integer of
-// feedback would be another, or none that the API server takes.
-func newStatusPatch(work client.Object, before, after any) ([]byte, error) {
-	old, err := json.Marshal(map[string]any{"status": before})
-	if err != nil {
-		return nil, fmt.Errorf("encode status: %w", err)
-	}
-	next, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": work.GetUID(), "resourceVersion": work.GetResourceVersion()}, "status": after,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode status: %w", err)
-	}
-	patch, err := jsonpatch.CreateMergePatch(old, next)
-	if err != nil {
-		return nil, fmt.Errorf("compare statuses: %w", err)
-	}
-	return patch, nil
 }

@@ -84,7 +84,7 @@ func (r *rig) setClusterLabels(t *testing.T, labels map[string]string) {
 func (r *rig) writeReports(t *testing.T) {
 	t.Helper()
 	for r.queue.Len() > 0 {
-		r.next(t.Context())
+		r.handleNext(t.Context())
 	}
 }
 

@@ -111,12 +111,12 @@ func TestWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 		tell := func(uid string, s wire.WorkStatus) { r.report(t, managed, k.name+"/c1/w", uid, s) }
 		tell("uid-w", applied(1, metav1.ConditionFalse))
 		tell("uid-other", wire.WorkStatus{Finalized: true})
-		if _, _, ok := r.loadWork(t, k.name+"/c1/w"); !ok || len(r.pending) != 0 {
-			t.Errorf("still sent %t, %d reports are kept", ok, len(r.pending))
+		if _, _, ok := r.loadWork(t, k.name+"/c1/w"); !ok || r.queue.PendingCount() != 0 {
+			t.Errorf("still sent %t, %d reports are kept", ok, r.queue.PendingCount())
 		}
 		r.reconcile(t, k, work)
 		tell("uid-w", wire.WorkStatus{Finalized: true})
-		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys)+len(r.tombstones)+len(r.pending) != 0 {
+		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys)+len(r.tombstones)+r.queue.PendingCount() != 0 {
 			t.Errorf("nothing is left in the spoke, and %v, %v stay", keys, r.tombstones)
 		}
 	})
@@ -404,7 +404,7 @@ func TestDeletionSurvivesReconnect(t *testing.T) {
 	}
 	cut = r.connect(t, s)
 	defer cut()
-	r.next(t.Context()) // waits for the report
+	r.handleNext(t.Context()) // waits for the report
 	if key := receive(t, s.gone, "that the hub has forgotten it"); key != told.Key {
 		t.Errorf("withdrawn: %s", key)
 	}

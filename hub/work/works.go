@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/keymutex"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -100,13 +99,13 @@ type Works struct {
 	apiReader client.Reader
 	events    events.EventRecorder
 	log       logr.Logger
-	metrics   *statuswriter.Metrics
-	queue     workqueue.TypedRateLimitingInterface[wire.WorkKey]
+	// queue has the reports that are to be written, and spaces the statuses of a work that a
+	// spoke changes without end. ownWrites has the versions that our writes of works made.
+	queue     *statuswriter.Queue
+	ownWrites statuswriter.OwnWrites[wire.WorkKey, struct{}]
 
-	// statusPacer spaces the statuses of a work that a spoke changes without end, writes those
-	// of all works of a cluster by their size.
-	statusPacer ratelimit.KeyedLimiter[wire.WorkKey]
-	writeQuota  *quota.Writes
+	// writeQuota bounds the writes of all works of a cluster by their size.
+	writeQuota *quota.Writes
 	// renderings are of the works whose manifests refer to their cluster; following spaces
 	// how often those of a cluster are made anew.
 	renderings  renderings
@@ -118,11 +117,6 @@ type Works struct {
 	keyLocks keymutex.KeyMutex
 
 	mu sync.Mutex
-	// pending is the latest report of each work that is to be written; guarded by mu.
-	pending statuswriter.Box
-	// written is the version that our last write of a work made, until the cache
-	// is seen to have it or the work is gone; guarded by mu.
-	written map[wire.WorkKey]string
 	// tombstones holds the works that are no more, until the reconciler has seen that, or
 	// the agent has nothing of them left; guarded by mu.
 	tombstones map[wire.WorkKey]tombstone
@@ -141,11 +135,9 @@ func New(c Config) (*Works, error) {
 	}
 	w := &Works{
 		kinds: []*kind{multicluster(), manifestWorks(c.HubHash, c.Healthy)},
-		sync:  c.Sync, client: c.Client, apiReader: c.Client, events: c.Events, log: c.Logger, metrics: m, writeQuota: c.Writes,
+		sync:  c.Sync, client: c.Client, apiReader: c.Client, events: c.Events, log: c.Logger, writeQuota: c.Writes,
 		keyLocks:   keymutex.NewHashed(publishLocks),
-		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[wire.WorkKey]()),
-		pending:    statuswriter.Box{},
-		written:    map[wire.WorkKey]string{},
+		queue:      statuswriter.NewQueue(m, c.Logger),
 		tombstones: map[wire.WorkKey]tombstone{},
 		warnedUIDs: map[types.UID]struct{}{},
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -121,6 +122,11 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	w.apiReader = r.client
 	t.Cleanup(w.queue.ShutDown)
 	return r
+}
+
+// handleNext writes the report on one work. It returns false once the queue is shut down.
+func (r *rig) handleNext(ctx context.Context) bool {
+	return statuswriter.HandleNext(ctx, r.queue, r.writeNext)
 }
 
 func clusterNamed(name string, change ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
@@ -384,7 +390,7 @@ func TestTooLargeWorkIsReportedAsFailed(t *testing.T) {
 		if err := r.publishCurrent(t.Context(), k, large); err != nil {
 			t.Fatal(err)
 		}
-		r.next(t.Context())
+		r.handleNext(t.Context())
 		got, _ := r.get(t, k, w)
 		c := meta.FindStatusCondition(*got.conditions(), "Applied")
 		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "exceeds the limit") {
@@ -418,7 +424,7 @@ func TestManifestWorkWithTooLongNameIsRefused(t *testing.T) {
 			r := newRig(t, clusterNamed(managed), tc.work)
 			r.reconcile(t, k, tc.work)
 			for r.queue.Len() > 0 {
-				r.next(t.Context())
+				r.handleNext(t.Context())
 			}
 			if sent := len(r.sync.Source(managed, wire.KindWork).Keys()) > 0; sent != tc.sent {
 				t.Errorf("%s: sent %t", tc.reason, sent)

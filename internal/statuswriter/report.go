@@ -1,10 +1,10 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statuswriter holds the reports on works that are to be written to a hub's API
-// server, the latest of each work alone, and the metrics of those writes. The hub
-// and the agent's process mode write by the same rules; what they write with is
-// theirs.
+// Package statuswriter writes reports on works to a hub's API server: a queue with the
+// latest report on each work, what is left of a report that the API server refuses, the
+// versions of the own writes, and metrics. The hub and the agent's process mode use it; how
+// they read and patch a work is theirs.
 package statuswriter
 
 import (
@@ -31,7 +31,7 @@ type Report struct {
 	OmitReason string
 	// valuesOmitted: the values that the API server named are left out.
 	valuesOmitted bool
-	// Received is when the report came; Put sets it.
+	// Received is when the report came; Enqueue sets it.
 	Received time.Time
 	// OnDone gives back what the report holds, once it is of no more use; nil where
 	// nothing counts it.
@@ -53,33 +53,4 @@ func (r *Report) Done() {
 	if r.OnDone != nil {
 		r.OnDone()
 	}
-}
-
-// Box is the latest report of each work that is to be written. Its owner guards it.
-type Box map[wire.WorkKey]Report
-
-// Put takes a report in place of the one that waits.
-func (b Box) Put(key wire.WorkKey, r Report) {
-	r.Received = time.Now()
-	waiting := b[key]
-	r.inheritSince(waiting)
-	b[key] = r
-	waiting.Done()
-}
-
-// Take returns the latest report and forgets it.
-func (b Box) Take(key wire.WorkKey) (Report, bool) {
-	r, ok := b[key]
-	delete(b, key)
-	return r, ok
-}
-
-// GiveBack keeps a report that could not be written, unless there is a later one.
-func (b Box) GiveBack(key wire.WorkKey, r Report) {
-	if later, is := b[key]; is {
-		later.inheritSince(r)
-		r.Done()
-		r = later
-	}
-	b[key] = r
 }

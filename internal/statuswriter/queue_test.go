@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,6 +15,13 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newTestQueue(t *testing.T) *Queue {
+	t.Helper()
+	q := NewQueue(nil, logr.Discard())
+	t.Cleanup(q.ShutDown)
+	return q
+}
 
 func TestLatestReportKeepsTimeOfFirstEvent(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
@@ -30,14 +38,14 @@ func TestLatestReportKeepsTimeOfFirstEvent(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			key, b := wire.WorkKey{Name: "w"}, Box{}
-			b.Put(key, tt.waits)
-			b.Put(key, Report{UID: types.UID("a"), Since: tt.next})
-			got, ok := b.Take(key)
+			key, q := wire.WorkKey{Name: "w"}, newTestQueue(t)
+			q.Enqueue(key, tt.waits)
+			q.Enqueue(key, Report{UID: types.UID("a"), Since: tt.next})
+			got, ok := q.Take(key)
 			if !ok || got.UID != "a" || !got.Since.Equal(tt.want) || got.Received.IsZero() {
 				t.Errorf("reason: %s: took %+v, want since %s", tt.reason, got, tt.want)
 			}
-			if _, again := b.Take(key); again {
+			if _, again := q.Take(key); again {
 				t.Error("it is taken twice")
 			}
 		})
@@ -45,12 +53,12 @@ func TestLatestReportKeepsTimeOfFirstEvent(t *testing.T) {
 }
 
 func TestReturnedReportYieldsToLaterReport(t *testing.T) {
-	key, b := wire.WorkKey{Name: "w"}, Box{}
-	b.GiveBack(key, Report{UID: "a", Since: time.Unix(1, 0)})
-	taken, _ := b.Take(key)
-	b.Put(key, Report{UID: "a", Status: wire.WorkStatus{ObservedGeneration: 2}, Since: time.Unix(2, 0)})
-	b.GiveBack(key, taken)
-	if got := b[key]; got.Status.ObservedGeneration != 2 || !got.Since.Equal(time.Unix(1, 0)) {
+	key, q := wire.WorkKey{Name: "w"}, newTestQueue(t)
+	q.restore(key, Report{UID: "a", Since: time.Unix(1, 0)})
+	taken, _ := q.Take(key)
+	q.Enqueue(key, Report{UID: "a", Status: wire.WorkStatus{ObservedGeneration: 2}, Since: time.Unix(2, 0)})
+	q.restore(key, taken)
+	if got, _ := q.Pending(key); got.Status.ObservedGeneration != 2 || !got.Since.Equal(time.Unix(1, 0)) {
 		t.Errorf("what waits is %+v", got)
 	}
 }
