@@ -14,19 +14,20 @@ import (
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/statuswriter"
+	"github.com/spokelet/spokelet/internal/workconvert"
 )
 
 // handleWork takes a work from the watch. The engine hears of it once it bears our
 // finalizer: deleted without, it would be gone while its objects stay.
-func (h *hub) handleWork(k *kind, w hubWork) error {
-	o := w.object()
+func (h *hub) handleWork(k *kind, w workconvert.Work) error {
+	o := w.Object()
 	key := k.key(o.GetName())
 	if h.store.update(key, w) {
 		h.enqueuePending(key)
 	}
-	leaving, held := o.GetDeletionTimestamp() != nil, slices.Contains(o.GetFinalizers(), k.finalizer)
+	leaving, held := o.GetDeletionTimestamp() != nil, slices.Contains(o.GetFinalizers(), k.Finalizer)
 	switch {
-	case k.maxName > 0 && len(key.Name) > k.maxName:
+	case k.ValidateName(key.Name) != nil:
 		h.reportInvalidName(k, w, held)
 		return nil
 	case held:
@@ -40,7 +41,7 @@ func (h *hub) handleWork(k *kind, w hubWork) error {
 }
 
 // handleDeleted forgets a work that is no more.
-func (h *hub) handleDeleted(key wire.WorkKey, w hubWork) error {
+func (h *hub) handleDeleted(key wire.WorkKey, w workconvert.Work) error {
 	h.forget(key)
 	return h.store.handleDeleted(key, w)
 }
@@ -55,7 +56,7 @@ func (h *hub) forget(key wire.WorkKey) {
 func (h *hub) pruneReports(k *kind, names map[string]struct{}) {
 	h.reports.DeleteFunc(func(key wire.WorkKey) bool {
 		_, ok := names[key.Name]
-		return !ok && key.Dialect == k.dialect
+		return !ok && key.Dialect == k.Name
 	})
 }
 
@@ -104,9 +105,9 @@ func (h *hub) changeFinalizersOf(ctx context.Context, k *kind, key wire.WorkKey,
 	if !ok {
 		return nil
 	}
-	o := w.object()
+	o := w.Object()
 	before := o.GetFinalizers()
-	after := change(slices.Clone(before), o.GetDeletionTimestamp() != nil, k.finalizer)
+	after := change(slices.Clone(before), o.GetDeletionTimestamp() != nil, k.Finalizer)
 	if slices.Equal(before, after) {
 		return nil
 	}
@@ -121,8 +122,8 @@ func (h *hub) changeFinalizersOf(ctx context.Context, k *kind, key wire.WorkKey,
 
 // reportInvalidName is for a work whose anchor can have no name: nothing of it is ever
 // in the spoke, and nothing keeps it.
-func (h *hub) reportInvalidName(k *kind, w hubWork, held bool) {
-	o := w.object()
+func (h *hub) reportInvalidName(k *kind, w workconvert.Work, held bool) {
+	o := w.Object()
 	key := k.key(o.GetName())
 	if o.GetDeletionTimestamp() != nil {
 		if held {
@@ -130,13 +131,7 @@ func (h *hub) reportInvalidName(k *kind, w hubWork, held bool) {
 		}
 		return
 	}
-	why := fmt.Sprintf("its name has %d characters, more than %d leave no room for the hub's hash in the name of its AppliedManifestWork",
-		len(o.GetName()), k.maxName)
 	h.reports.Enqueue(key, statuswriter.Report{UID: o.GetUID(), Status: wire.WorkStatus{
-		ObservedGeneration: o.GetGeneration(),
-		Conditions: []metav1.Condition{{
-			Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,
-			Message: k.failure + ": " + why, ObservedGeneration: o.GetGeneration(),
-		}},
+		ObservedGeneration: o.GetGeneration(), Conditions: []metav1.Condition{k.FailedCondition(o, k.ValidateName(o.GetName()))},
 	}})
 }

@@ -80,14 +80,14 @@ func (h *hub) run(ctx context.Context, to resource.Receiver) error {
 // watchKind keeps the board up to date with one kind until ctx ends.
 func (h *hub) watchKind(ctx context.Context, k *kind) {
 	watched := &listWatcher{kind: k, log: h.log.WithValues("resource", k.resource.Resource, "namespace", k.namespace)}
-	r := cache.NewReflectorWithOptions(watched, k.blank().object(), &reflectorStore{hub: h, kind: k}, cache.ReflectorOptions{Name: k.dialect})
+	r := cache.NewReflectorWithOptions(watched, k.New().Object(), &reflectorStore{hub: h, kind: k}, cache.ReflectorOptions{Name: k.Name})
 	r.RunWithContext(klog.NewContext(ctx, logr.Discard()))
 }
 
 // kind returns the kind of a key's works.
 func (h *hub) kind(key wire.WorkKey) (*kind, bool) {
 	for _, k := range h.kinds {
-		if k.dialect == key.Dialect && k.namespace == key.Namespace {
+		if k.Name == key.Dialect && k.namespace == key.Namespace {
 			return k, true
 		}
 	}
@@ -106,7 +106,7 @@ type listWatcher struct {
 
 // ListWithContext implements cache.ListerWithContext.
 func (s *listWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	list := s.kind.blankList()
+	list := s.kind.NewList()
 	err := s.request(o).Do(ctx).Into(list)
 	s.logError(ctx, err)
 	return list, err
@@ -156,8 +156,8 @@ func (s *listWatcher) logError(ctx context.Context, err error) {
 
 // get reads a work from the API server and puts it on the board.
 func (h *hub) get(ctx context.Context, k *kind, name string) error {
-	w := k.blank()
-	err := k.client.Get().Namespace(k.namespace).Resource(k.resource.Resource).Name(name).Do(ctx).Into(w.object())
+	w := k.New()
+	err := k.client.Get().Namespace(k.namespace).Resource(k.resource.Resource).Name(name).Do(ctx).Into(w.Object())
 	if err != nil {
 		return fmt.Errorf("get work: %w", err)
 	}
@@ -167,9 +167,9 @@ func (h *hub) get(ctx context.Context, k *kind, name string) error {
 
 // patch sends a merge patch and puts what the work became on the board.
 func (h *hub) patch(ctx context.Context, k *kind, name string, body []byte, subresource ...string) error {
-	w := k.blank()
+	w := k.New()
 	err := k.client.Patch(types.MergePatchType).Namespace(k.namespace).Resource(k.resource.Resource).Name(name).SubResource(subresource...).
-		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, metav1.ParameterCodec).Body(body).Do(ctx).Into(w.object())
+		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, metav1.ParameterCodec).Body(body).Do(ctx).Into(w.Object())
 	if err != nil {
 		return fmt.Errorf("patch work: %w", err)
 	}

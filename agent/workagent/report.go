@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work"
 	"github.com/spokelet/spokelet/api/wire"
@@ -19,8 +18,6 @@ import (
 	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
-
-const conditionApplied = workv1.WorkApplied
 
 var _ work.Reporter = (*hub)(nil)
 
@@ -105,28 +102,28 @@ func (h *hub) writeStatusOrRefresh(ctx context.Context, k *kind, key wire.WorkKe
 
 func (h *hub) writeStatus(ctx context.Context, k *kind, key wire.WorkKey, r statuswriter.Report) error {
 	before, ok := h.store.get(key)
-	if !ok || before.object().GetUID() != r.UID {
+	if !ok || before.Object().GetUID() != r.UID {
 		return nil // of an earlier work of that name
 	}
 	if r.Status.Finalized {
-		if before.object().GetDeletionTimestamp() == nil {
+		if before.Object().GetDeletionTimestamp() == nil {
 			return nil
 		}
 		return h.removeFinalizer(ctx, key)
 	}
-	if r.Status.ObservedGeneration < observedGeneration(before) {
+	if r.Status.ObservedGeneration < workconvert.ObservedGeneration(*before.Conditions()) {
 		return nil // overtaken
 	}
 	if r.OmitReason != "" {
 		r.Status.Manifests = nil
 	}
-	after := before.withoutSpec() // a copy whose status may be replaced
-	after.merge(r.Status, metav1.Now())
-	if equality.Semantic.DeepEqual(before.status(), after.status()) {
+	after := before.WithoutSpec() // a copy whose status may be replaced
+	after.Merge(r.Status, metav1.Now())
+	if equality.Semantic.DeepEqual(before.Status(), after.Status()) {
 		h.reports.Metrics.CountWrite(statuswriter.ResultUnchanged)
 		return nil
 	}
-	body, err := statuswriter.NewStatusPatch(before.object(), before.status(), after.status())
+	body, err := statuswriter.NewStatusPatch(before.Object(), before.Status(), after.Status())
 	if err != nil {
 		return err
 	}
@@ -136,16 +133,4 @@ func (h *hub) writeStatus(ctx context.Context, k *kind, key wire.WorkKey, r stat
 	}
 	h.reports.Metrics.ObserveWritten(r)
 	return nil
-}
-
-// observedGeneration is the highest generation that the status of a work speaks of.
-func observedGeneration(w hubWork) int64 {
-	switch w := w.(type) {
-	case *manifestWork:
-		return workconvert.ObservedGeneration(w.Status.Conditions)
-	case *multiclusterWork:
-		return workconvert.ObservedGeneration(w.Status.Conditions)
-	default:
-		return 0
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -26,7 +27,7 @@ type workStore struct {
 	mu sync.Mutex
 	// All below are guarded by mu, which is held during calls of the receiver, too:
 	// those must not overlap.
-	works map[wire.WorkKey]hubWork
+	works map[wire.WorkKey]workconvert.Work
 	// sent is what the engine was last told of each work.
 	sent     map[wire.WorkKey]sentWork
 	receiver resource.Receiver
@@ -54,7 +55,7 @@ func (t sentWork) equal(o sentWork) bool {
 }
 
 func newWorkStore() *workStore {
-	return &workStore{works: map[wire.WorkKey]hubWork{}, sent: map[wire.WorkKey]sentWork{}, listed: map[string]struct{}{}}
+	return &workStore{works: map[wire.WorkKey]workconvert.Work{}, sent: map[wire.WorkKey]sentWork{}, listed: map[string]struct{}{}}
 }
 
 // start says who is to be told, before anything is put.
@@ -65,7 +66,7 @@ func (b *workStore) start(to resource.Receiver, kinds int) {
 }
 
 // get returns a work, which must not be changed.
-func (b *workStore) get(key wire.WorkKey) (hubWork, bool) {
+func (b *workStore) get(key wire.WorkKey) (workconvert.Work, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w, ok := b.works[key]
@@ -74,7 +75,7 @@ func (b *workStore) get(key wire.WorkKey) (hubWork, bool) {
 
 // update takes a work as it was read. It returns false if it is older than what is
 // held, or known already.
-func (b *workStore) update(key wire.WorkKey, w hubWork) bool {
+func (b *workStore) update(key wire.WorkKey, w workconvert.Work) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old, ok := b.works[key]; ok && !isNewer(w, old) {
@@ -87,23 +88,23 @@ func (b *workStore) update(key wire.WorkKey, w hubWork) bool {
 // refresh takes the answer to a request of ours. The watch may have told already
 // that the work is gone, or that another one has its name, and does not tell again:
 // then that stays.
-func (b *workStore) refresh(key wire.WorkKey, w hubWork) {
+func (b *workStore) refresh(key wire.WorkKey, w workconvert.Work) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old, ok := b.works[key]; ok && old.object().GetUID() == w.object().GetUID() && isNewer(w, old) {
+	if old, ok := b.works[key]; ok && old.Object().GetUID() == w.Object().GetUID() && isNewer(w, old) {
 		b.set(key, w)
 	}
 }
 
 // set puts a work in its place; b.mu is held.
-func (b *workStore) set(key wire.WorkKey, w hubWork) {
-	w.object().SetManagedFields(nil)
-	b.works[key] = w.withoutSpec()
+func (b *workStore) set(key wire.WorkKey, w workconvert.Work) {
+	w.Object().SetManagedFields(nil)
+	b.works[key] = w.WithoutSpec()
 }
 
 // isNewer tells whether a is a later state than b. Another UID is a later work.
-func isNewer(a, b hubWork) bool {
-	x, y := a.object(), b.object()
+func isNewer(a, b workconvert.Work) bool {
+	x, y := a.Object(), b.Object()
 	if x.GetUID() != y.GetUID() {
 		return true
 	}
@@ -112,8 +113,8 @@ func isNewer(a, b hubWork) bool {
 }
 
 // publish tells the engine what is wanted of a work, if that is new to it.
-func (b *workStore) publish(key wire.WorkKey, w hubWork) error {
-	o := w.object()
+func (b *workStore) publish(key wire.WorkKey, w workconvert.Work) error {
+	o := w.Object()
 	now := sentWork{
 		uid: o.GetUID(), generation: o.GetGeneration(), deleting: o.GetDeletionTimestamp() != nil, labels: o.GetLabels(),
 		suspended: wire.Suspends(o.GetAnnotations()), reports: wire.ReportsDrift(o.GetAnnotations()),
@@ -123,7 +124,7 @@ func (b *workStore) publish(key wire.WorkKey, w hubWork) error {
 	if b.sent[key].equal(now) {
 		return nil
 	}
-	body, err := json.Marshal(w.wire())
+	body, err := json.Marshal(w.Wire())
 	if err != nil {
 		return fmt.Errorf("encode work: %w", err)
 	}
@@ -136,7 +137,7 @@ func (b *workStore) publish(key wire.WorkKey, w hubWork) error {
 // publishDeletion is for a work that is being deleted and no more held by us: somebody took
 // our finalizer off, or another agent of this cluster has done the work. What is
 // here goes all the same.
-func (b *workStore) publishDeletion(key wire.WorkKey, w hubWork) error {
+func (b *workStore) publishDeletion(key wire.WorkKey, w workconvert.Work) error {
 	b.mu.Lock()
 	t, known := b.sent[key]
 	b.mu.Unlock()
@@ -171,14 +172,14 @@ func (b *workStore) withdrawLocked(key wire.WorkKey) {
 // handleDeleted takes a work that was seen to be deleted. It may never have been seen to be
 // on its way: an API server that deletes an object while it gets its first
 // finalizer does so at once. What is here goes, as if it had waited.
-func (b *workStore) handleDeleted(key wire.WorkKey, w hubWork) error {
+func (b *workStore) handleDeleted(key wire.WorkKey, w workconvert.Work) error {
 	b.mu.Lock()
 	t, known := b.sent[key]
 	b.mu.Unlock()
 	var err error
-	if known && t.uid == w.object().GetUID() && !t.deleting && !t.suspended {
+	if known && t.uid == w.Object().GetUID() && !t.deleting && !t.suspended {
 		now := metav1.Now()
-		w.object().SetDeletionTimestamp(&now)
+		w.Object().SetDeletionTimestamp(&now)
 		err = b.publish(key, w)
 	}
 	b.mu.Lock()
@@ -221,7 +222,7 @@ func (b *workStore) removeMissing(k *kind, names map[string]struct{}) (gone []wi
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for key := range b.works {
-		if _, is := names[key.Name]; !is && key.Dialect == k.dialect {
+		if _, is := names[key.Name]; !is && key.Dialect == k.Name {
 			gone = append(gone, key)
 		}
 	}
@@ -229,8 +230,8 @@ func (b *workStore) removeMissing(k *kind, names map[string]struct{}) (gone []wi
 	for _, key := range gone {
 		b.removeLocked(key)
 	}
-	_, again := b.listed[k.dialect]
-	b.listed[k.dialect] = struct{}{}
+	_, again := b.listed[k.Name]
+	b.listed[k.Name] = struct{}{}
 	if !again && len(b.listed) == b.kinds {
 		b.receiver.Synced()
 	}
@@ -267,7 +268,7 @@ func (s *reflectorStore) Delete(obj any) error {
 	if !ok {
 		return fmt.Errorf("watch of %s sent a %T", s.kind.resource.Resource, obj)
 	}
-	return s.hub.handleDeleted(s.kind.key(w.object().GetName()), w)
+	return s.hub.handleDeleted(s.kind.key(w.Object().GetName()), w)
 }
 
 // Replace takes all works that there are.
@@ -278,7 +279,7 @@ func (s *reflectorStore) Replace(list []any, _ string) error {
 		if !ok {
 			return fmt.Errorf("list of %s has a %T", s.kind.resource.Resource, obj)
 		}
-		names[w.object().GetName()] = struct{}{}
+		names[w.Object().GetName()] = struct{}{}
 		if err := s.hub.handleWork(s.kind, w); err != nil {
 			return err
 		}

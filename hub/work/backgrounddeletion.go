@@ -20,6 +20,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -56,7 +57,7 @@ type backgroundDeletion struct {
 
 // publishDeletion has a work removed from its cluster. One that is deleted in the background
 // is let go before that is done.
-func (w *Works) publishDeletion(ctx context.Context, k *kind, it item) error {
+func (w *Works) publishDeletion(ctx context.Context, k *kind, it workconvert.Work) error {
 	if err := w.publishCurrent(ctx, k, it); err != nil {
 		return err
 	}
@@ -68,11 +69,11 @@ func (w *Works) publishDeletion(ctx context.Context, k *kind, it item) error {
 	if err != nil || !kept {
 		return err
 	}
-	_, err = w.patchFinalizers(ctx, k, it.object(), controllerutil.RemoveFinalizer)
+	_, err = w.patchFinalizers(ctx, k, it.Object(), controllerutil.RemoveFinalizer)
 	// The cache lags. What was added for a work whose finalizer is off already may come
 	// after the agent's last word; after any other error the finalizer may be off.
 	if added && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) {
-		w.clearBackgroundDeletion(k.keyOf(it.object()))
+		w.clearBackgroundDeletion(k.keyOf(it.Object()))
 	}
 	return client.IgnoreNotFound(err)
 }
@@ -81,10 +82,10 @@ func (w *Works) publishDeletion(ctx context.Context, k *kind, it item) error {
 // removed its objects. What is remembered of it does not outlive this process: the
 // cluster then evicts a work that the hub does not know, and that must come to the same.
 // An eviction knows of no objects that are to stay, and waits for no end of a suspension.
-func (w *Works) deletesInBackground(ctx context.Context, it item) (bool, error) {
-	obj := it.object()
+func (w *Works) deletesInBackground(ctx context.Context, it workconvert.Work) (bool, error) {
+	obj := it.Object()
 	annotations := obj.GetAnnotations()
-	if annotations[AnnotationDeletion] != deletionBackground || mayOrphanObjects(it.wire().Spec.DeleteOption) {
+	if annotations[AnnotationDeletion] != deletionBackground || mayOrphanObjects(it.Wire().Spec.DeleteOption) {
 		return false, nil
 	}
 	if _, suspended := annotations[wire.AnnotationSuspend]; suspended {
@@ -102,12 +103,12 @@ func mayOrphanObjects(option *workv1.DeleteOption) bool {
 
 // storeBackgroundDeletion remembers a deletion that is published, until the agent says that nothing
 // is left. There may be no room for it.
-func (w *Works) storeBackgroundDeletion(k *kind, it item) (added, kept bool, err error) {
+func (w *Works) storeBackgroundDeletion(k *kind, it workconvert.Work) (added, kept bool, err error) {
 	deletion, err := k.encode(it)
 	if err != nil {
 		return false, false, err
 	}
-	obj := it.object()
+	obj := it.Object()
 	key := k.keyOf(obj)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +122,7 @@ func (w *Works) storeBackgroundDeletion(k *kind, it item) (added, kept bool, err
 		return false, false, nil
 	}
 	w.tombstones[key] = tombstone{uid: obj.GetUID(), deletion: &deletion, published: true, background: &backgroundDeletion{
-		startedAt: time.Now(), progress: deletingMessage(*it.conditions()),
+		startedAt: time.Now(), progress: deletingMessage(*it.Conditions()),
 	}}
 	return true, true, nil
 }

@@ -43,11 +43,11 @@ func (r *rig) isPublished(t *testing.T) {
 func (r *rig) deleteWork(t *testing.T, k *kind, work client.Object) (there bool) {
 	t.Helper()
 	last, _ := r.get(t, k, work)
-	if err := r.client.Delete(t.Context(), last.object()); err != nil {
+	if err := r.client.Delete(t.Context(), last.Object()); err != nil {
 		t.Fatal(err)
 	}
 	r.reconcile(t, k, work)
-	return r.observeDeletion(t, k, last.object())
+	return r.observeDeletion(t, k, last.Object())
 }
 
 // observeDeletion has the hub see that a work is gone, if it is.
@@ -67,7 +67,7 @@ func (r *rig) countTombstones() int {
 
 func TestBackgroundDeletionRemovesWorkBeforeObjects(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.newWork(managed, "w", setBackgroundDeletion), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w", setBackgroundDeletion), k.Name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
 		r.isPublished(t)
 		if r.deleteWork(t, k, work) {
@@ -130,7 +130,7 @@ func TestDeletionWaitsForClusterUnlessInBackground(t *testing.T) {
 			r := newRig(t, cluster, work)
 			r.isPublished(t)
 			for i := range tc.ends {
-				r.tombstones[wire.WorkKey{Dialect: k.name, Namespace: "c2", Name: strconv.Itoa(i)}] = tombstone{published: true}
+				r.tombstones[wire.WorkKey{Dialect: k.Name, Namespace: "c2", Name: strconv.Itoa(i)}] = tombstone{published: true}
 			}
 			if there := r.deleteWork(t, k, work); there != tc.waits {
 				t.Errorf("%s: there %t", tc.reason, there)
@@ -155,15 +155,15 @@ func TestBackgroundAnnotationAppliesDuringDeletion(t *testing.T) {
 			t.Fatal("the work does not wait")
 		}
 		waits, _ := r.get(t, k, work)
-		setBackgroundDeletion(waits.object())
-		if err := r.client.Update(t.Context(), waits.object()); err != nil {
+		setBackgroundDeletion(waits.Object())
+		if err := r.client.Update(t.Context(), waits.Object()); err != nil {
 			t.Fatal(err)
 		}
 		r.reconcile(t, k, work)
-		if r.observeDeletion(t, k, waits.object()) {
+		if r.observeDeletion(t, k, waits.Object()) {
 			t.Error("the work waits for its cluster")
 		}
-		if _, sent, ok := r.loadWork(t, k.name+"/c1/w"); !ok || !sent.Deleting {
+		if _, sent, ok := r.loadWork(t, k.Name+"/c1/w"); !ok || !sent.Deleting {
 			t.Errorf("sent %t, %+v", ok, sent)
 		}
 	})
@@ -196,7 +196,7 @@ func TestBackgroundDeletionSurvivesReconnect(t *testing.T) {
 
 func TestNewWorkReplacesBackgroundDeletionOfSameName(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.newWork(managed, "w", setBackgroundDeletion), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w", setBackgroundDeletion), k.Name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
 		r.isPublished(t)
 		r.deleteWork(t, k, work)
@@ -208,7 +208,7 @@ func TestNewWorkReplacesBackgroundDeletionOfSameName(t *testing.T) {
 		r.report(t, managed, key, "uid-w", wire.WorkStatus{Finalized: true})
 		r.reconcile(t, k, next)
 		r.report(t, managed, key, "uid-w", wire.WorkStatus{Finalized: true})
-		if got, there := r.get(t, k, next); !there || got.object().GetDeletionTimestamp() != nil {
+		if got, there := r.get(t, k, next); !there || got.Object().GetDeletionTimestamp() != nil {
 			t.Fatalf("the second is there %t", there)
 		}
 		if uid, sent, ok := r.loadWork(t, key); !ok || uid != "uid-next" || sent.Deleting || len(r.tombstones) != 0 {
@@ -224,7 +224,7 @@ func TestNewWorkReplacesBackgroundDeletionOfSameName(t *testing.T) {
 
 func TestBackgroundDeletionWithForeignFinalizerIsWithdrawnWhenObjectsAreGone(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.newWork(managed, "w", setBackgroundDeletion, addForeignFinalizer), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w", setBackgroundDeletion, addForeignFinalizer), k.Name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
 		r.isPublished(t)
 		if !r.deleteWork(t, k, work) {
@@ -232,7 +232,7 @@ func TestBackgroundDeletionWithForeignFinalizerIsWithdrawnWhenObjectsAreGone(t *
 		}
 		r.reconcile(t, k, work)
 		held, _ := r.get(t, k, work)
-		if diff := cmp.Diff([]string{"example.com/theirs"}, held.object().GetFinalizers()); diff != "" {
+		if diff := cmp.Diff([]string{"example.com/theirs"}, held.Object().GetFinalizers()); diff != "" {
 			t.Errorf("finalizers (-want +got):\n%s", diff)
 		}
 		if _, sent, ok := r.loadWork(t, key); !ok || !sent.Deleting || len(r.sync.Source(managed, wire.KindWork).Keys()) != 1 {
@@ -244,7 +244,7 @@ func TestBackgroundDeletionWithForeignFinalizerIsWithdrawnWhenObjectsAreGone(t *
 			t.Errorf("nothing is left in the spoke, and %v, %v stay", r.sync.Source(managed, wire.KindWork).Keys(), r.tombstones)
 		}
 		r.forceDelete(t, k, work)
-		r.observeDeletion(t, k, held.object())
+		r.observeDeletion(t, k, held.Object())
 		if r.countTombstones() != 0 {
 			t.Errorf("the work is gone, and %v, %v stay", r.sync.Source(managed, wire.KindWork).Keys(), r.tombstones)
 		}
@@ -263,8 +263,8 @@ func TestBackgroundDeletionHandlesEventsDuringFinalizerPatch(t *testing.T) {
 			meanwhile: func(t *testing.T, r *rig, k *kind, work client.Object) error {
 				t.Helper()
 				last, _ := r.get(t, k, work)
-				r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
-				r.sendDeleteEvent(t, k, last.object(), false)
+				r.report(t, managed, k.Name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
+				r.sendDeleteEvent(t, k, last.Object(), false)
 				return nil
 			},
 		},
@@ -274,7 +274,7 @@ func TestBackgroundDeletionHandlesEventsDuringFinalizerPatch(t *testing.T) {
 				t.Helper()
 				last, _ := r.get(t, k, work)
 				r.forceDelete(t, k, work)
-				r.sendDeleteEvent(t, k, last.object(), false)
+				r.sendDeleteEvent(t, k, last.Object(), false)
 				return nil
 			},
 		},
@@ -312,7 +312,7 @@ func TestBackgroundDeletionHandlesEventsDuringFinalizerPatch(t *testing.T) {
 
 func TestStaleCacheDoesNotRepublishDeletion(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.newWork(managed, "w", setBackgroundDeletion, addForeignFinalizer), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w", setBackgroundDeletion, addForeignFinalizer), k.Name+"/c1/w"
 		for name, there := range map[string]bool{"of a work that others hold": true, "of a work that is gone": false} {
 			t.Run(name, func(t *testing.T) {
 				r := newRig(t, clusterNamed(managed), work)
@@ -326,13 +326,13 @@ func TestStaleCacheDoesNotRepublishDeletion(t *testing.T) {
 				if !there {
 					r.forceDelete(t, k, work)
 				}
-				r.lagging = before.object()
+				r.lagging = before.Object()
 				r.reconcile(t, k, work)
 				r.lagging = nil
 				if there {
 					r.reconcile(t, k, work)
 				} else {
-					r.observeDeletion(t, k, before.object())
+					r.observeDeletion(t, k, before.Object())
 				}
 				if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 0 {
 					t.Errorf("nothing is left in the spoke, and %v, %v stay", keys, r.tombstones)
@@ -411,7 +411,7 @@ func TestReleaseNamesUnfinishedBackgroundDeletions(t *testing.T) {
 		r.isPublished(t)
 		r.deleteWork(t, k, work)
 		left, err := r.Release(t.Context(), managed)
-		if diff := cmp.Diff([]string{k.name + "/w"}, left); err != nil || diff != "" {
+		if diff := cmp.Diff([]string{k.Name + "/w"}, left); err != nil || diff != "" {
 			t.Errorf("%v, left (-want +got):\n%s", err, diff)
 		}
 		if left, err = r.Release(t.Context(), managed); err != nil || len(left)+len(r.tombstones) != 0 {

@@ -86,7 +86,7 @@ type conflictingWriter struct {
 func (v *conflictingWriter) getBetween(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	v.attempts.Add(1)
 	if v.active.Load() {
-		theirs := v.kind.blank().object()
+		theirs := v.kind.New().Object()
 		theirs.SetNamespace(o.GetNamespace())
 		theirs.SetName(o.GetName())
 		annotation := `{"metadata":{"annotations":{"rival":"` + time.Now().Format(time.RFC3339Nano) + `"}}}`
@@ -136,12 +136,12 @@ func testConflicts(t *testing.T, k *kind) {
 		t.Errorf("%d writes in %s of conflicts, want at most %d", got, storm, calm)
 	}
 	enemy.active.Store(false)
-	got := k.blank()
+	got := k.New()
 	livetest.Eventually(t, "the last status is there", func() bool {
-		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(stored), got.object()); err != nil {
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(stored), got.Object()); err != nil {
 			t.Fatal(err)
 		}
-		return meta.IsStatusConditionTrue(*got.conditions(), "Applied")
+		return meta.IsStatusConditionTrue(*got.Conditions(), "Applied")
 	})
 	if len(recorder.Events) != 0 {
 		t.Errorf("a conflict is no event: %s", <-recorder.Events)

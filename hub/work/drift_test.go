@@ -9,7 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -25,7 +27,7 @@ func TestDriftAnnotationIsSentWithoutNewGeneration(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work, key := k.newWork(managed, "w"), k.name+"/c1/w"
+				work, key := k.newWork(managed, "w"), k.Name+"/c1/w"
 				r := newRig(t, clusterNamed(managed), work)
 				r.reconcile(t, k, work)
 				before, _ := r.sync.Source(managed, wire.KindWork).Ref(key)
@@ -41,17 +43,17 @@ func TestDriftAnnotationIsSentWithoutNewGeneration(t *testing.T) {
 
 func TestDriftConditionsAreSetAndRemoved(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.newWork(managed, "w"), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w"), k.Name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
 		says := func(s wire.WorkStatus) (all [][]string) {
 			r.report(t, managed, key, "uid-w", s)
 			got, _ := r.get(t, k, work)
-			lists := [][]metav1.Condition{*got.conditions()}
-			switch w := got.(type) {
-			case *multiclusterWork:
+			lists := [][]metav1.Condition{*got.Conditions()}
+			switch w := got.Object().(type) {
+			case *v1alpha1.Work:
 				lists = append(lists, w.Status.ManifestConditions[0].Conditions)
-			case *manifestWork:
+			case *workv1.ManifestWork:
 				lists = append(lists, w.Status.ResourceStatus.Manifests[0].Conditions)
 			}
 			for _, list := range lists {
@@ -75,7 +77,7 @@ func TestDriftConditionsAreSetAndRemoved(t *testing.T) {
 			t.Errorf("compared, and what was applied is not known to be undone (-want +got):\n%s", diff)
 		}
 		got, _ := r.get(t, k, work)
-		if c := meta.FindStatusCondition(*got.conditions(), "Applied"); c.ObservedGeneration != 1 {
+		if c := meta.FindStatusCondition(*got.Conditions(), "Applied"); c.ObservedGeneration != 1 {
 			t.Errorf("compared: %+v", c)
 		}
 		if diff := cmp.Diff([][]string{{"Applied"}, {"Applied"}}, says(applied(2, metav1.ConditionTrue))); diff != "" {

@@ -38,14 +38,14 @@ func (w *Works) patchFinalizers(
 		Namespace: work.GetNamespace(), Name: work.GetName(),
 		ResourceVersion: work.GetResourceVersion(), Finalizers: work.GetFinalizers(),
 	}}
-	gvk, err := apiutil.GVKForObject(k.blank().object(), w.client.Scheme())
+	gvk, err := apiutil.GVKForObject(k.New().Object(), w.client.Scheme())
 	if err != nil {
-		return false, fmt.Errorf("kind of %s works: %w", k.name, err)
+		return false, fmt.Errorf("kind of %s works: %w", k.Name, err)
 	}
 	next.SetGroupVersionKind(gvk)
 	before := next.DeepCopy()
 	next.Finalizers = append([]string(nil), next.Finalizers...)
-	if !change(next, k.finalizer) {
+	if !change(next, k.Finalizer) {
 		return false, nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
@@ -92,24 +92,24 @@ func (w *Works) waitForPublishers(ctx context.Context, k *kind, cluster string) 
 
 func (w *Works) releaseKind(ctx context.Context, k *kind, cluster string) (left []string, err error) {
 	var list metav1.PartialObjectMetadataList
-	gvk, err := apiutil.GVKForObject(k.list(), w.client.Scheme())
+	gvk, err := apiutil.GVKForObject(k.NewList(), w.client.Scheme())
 	if err != nil {
-		return nil, fmt.Errorf("kind of %s works: %w", k.name, err)
+		return nil, fmt.Errorf("kind of %s works: %w", k.Name, err)
 	}
 	list.SetGroupVersionKind(gvk)
 	for {
 		if err := w.apiReader.List(ctx, &list, client.InNamespace(cluster), client.Limit(releasePage), client.Continue(list.Continue)); err != nil {
-			return left, fmt.Errorf("list %s works: %w", k.name, err)
+			return left, fmt.Errorf("list %s works: %w", k.Name, err)
 		}
 		for i := range list.Items {
 			work := &list.Items[i]
-			if !controllerutil.ContainsFinalizer(work, k.finalizer) {
+			if !controllerutil.ContainsFinalizer(work, k.Finalizer) {
 				continue
 			}
 			if err := w.removeFinalizer(ctx, k, work); err != nil {
-				return left, fmt.Errorf("release %s work %s: %w", k.name, work.Name, err)
+				return left, fmt.Errorf("release %s work %s: %w", k.Name, work.Name, err)
 			}
-			left = append(left, k.name+"/"+work.Name)
+			left = append(left, k.Name+"/"+work.Name)
 		}
 		if list.Continue == "" {
 			return left, nil

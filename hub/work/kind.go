@@ -7,75 +7,52 @@ import (
 	"encoding/json"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// item is a stored work of any kind.
-type item interface {
-	// object is what is read and written.
-	object() client.Object
-	// wire is what the agent is sent.
-	wire() wire.Work
-	reported
-}
-
-// reported is the status of a work.
-type reported interface {
-	// status is a copy; what it refers to is not written to.
-	status() any
-	// conditions are the work's own.
-	conditions() *[]metav1.Condition
-	// merge brings a report into the status and leaves what was there as it was.
-	merge(r wire.WorkStatus, now metav1.Time)
-	// dropManifests leaves manifests out of the status until its JSON is shorter by so
-	// many bytes, or nothing is left of them.
-	dropManifests(by int) (left, total int)
-}
-
-// kind is what tells the works of one API from those of another.
+// kind has what the hub does with the works of one API.
 type kind struct {
-	// name is the first part of a work's key.
-	name string
-	// finalizer holds a work until its objects are gone from the spoke.
-	finalizer string
-	// failed is the reason of Applied for a work that cannot be sent, and failure
-	// what its message begins with.
-	failed, failure string
-	// maxName bounds names: 0 is what Kubernetes allows.
-	maxName int
+	workconvert.Kind
+
 	// shared: who serves the works of this API outside of our clusters' namespaces
 	// is not our business.
 	shared bool
-	// changes are those beside a new generation that the agent must hear of.
+	// changes are those beside a new generation that the agent has to get.
 	changes predicate.Predicate
-
-	blank func() item
-	// of is a work that somebody else has: a copy, for all but what it refers to.
-	of   func(client.Object) (item, bool)
-	list func() client.ObjectList
 }
 
+// manifestWorks is work.open-cluster-management.io/v1 ManifestWork, whose anchor bears its
+// labels.
+func manifestWorks(hubHash string, healthy bool) *kind {
+	return &kind{Kind: workconvert.ManifestWorks(hubHash, healthy), shared: true, changes: predicate.LabelChangedPredicate{}}
+}
+
+// multicluster is multicluster.x-k8s.io/v1alpha1 Work.
+func multicluster() *kind { return &kind{Kind: workconvert.MulticlusterWorks()} }
+
 func (k *kind) key(name types.NamespacedName) wire.WorkKey {
-	return wire.WorkKey{Dialect: k.name, Namespace: name.Namespace, Name: name.Name}
+	return wire.WorkKey{Dialect: k.Name, Namespace: name.Namespace, Name: name.Name}
 }
 
 func (k *kind) keyOf(obj client.Object) wire.WorkKey { return k.key(client.ObjectKeyFromObject(obj)) }
 
 // encode makes what is published of a work.
-func (k *kind) encode(it item) (resource.Resource, error) { return k.encodeBody(it, it.wire()) }
+func (k *kind) encode(it workconvert.Work) (resource.Resource, error) {
+	return k.encodeBody(it, it.Wire())
+}
 
-func (k *kind) encodeBody(it item, work wire.Work) (resource.Resource, error) {
+func (k *kind) encodeBody(it workconvert.Work, work wire.Work) (resource.Resource, error) {
 	body, err := json.Marshal(work)
 	if err != nil {
 		return resource.Resource{}, fmt.Errorf("encode work: %w", err)
 	}
-	obj := it.object()
+	obj := it.Object()
 	return resource.Resource{Key: k.keyOf(obj).String(), UID: string(obj.GetUID()), Generation: obj.GetGeneration(), Body: body}, nil
 }
 

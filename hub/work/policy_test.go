@@ -41,8 +41,8 @@ func TestPolicyAddsFinalizerAndIgnoresFailures(t *testing.T) {
 	}
 	eachKind(t, func(t *testing.T, k *kind) {
 		for what, text := range map[string]string{"variable": made.Spec.Variables[0].Expression, "condition": made.Spec.MatchConditions[0].Expression} {
-			if !strings.Contains(text, "'"+k.finalizer+"'") {
-				t.Errorf("the %s %s does not know finalizer %s", what, text, k.finalizer)
+			if !strings.Contains(text, "'"+k.Finalizer+"'") {
+				t.Errorf("the %s %s does not know finalizer %s", what, text, k.Finalizer)
 			}
 		}
 	})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/statuswriter"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -53,8 +54,8 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 	if err != nil {
 		return err
 	}
-	it := k.blank()
-	obj := it.object()
+	it := k.New()
+	obj := it.Object()
 	switch err := w.client.Get(ctx, name, obj); {
 	case apierrors.IsNotFound(err):
 		w.forgetWork(k.key(name))
@@ -71,10 +72,10 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 		return nil
 	case leaving && w.isDeletedInBackground(k.key(name), obj):
 		return w.publishDeletion(ctx, k, it)
-	case leaving && !controllerutil.ContainsFinalizer(obj, k.finalizer):
+	case leaving && !controllerutil.ContainsFinalizer(obj, k.Finalizer):
 		w.source(name.Namespace).Delete(k.key(name).String())
 		return nil
-	case k.maxName > 0 && len(name.Name) > k.maxName:
+	case k.ValidateName(name.Name) != nil:
 		return w.reportInvalidName(ctx, k, obj)
 	case leaving:
 		return w.publishDeletion(ctx, k, it)
@@ -98,8 +99,8 @@ func (w *Works) source(cluster string) *resource.Source {
 
 // publishCurrent puts a work into Sync. One that is too large to travel is reported as
 // failed; the version before it stays in force.
-func (w *Works) publishCurrent(ctx context.Context, k *kind, it item) error {
-	obj := it.object()
+func (w *Works) publishCurrent(ctx context.Context, k *kind, it workconvert.Work) error {
+	obj := it.Object()
 	if refersToCluster(obj) {
 		return w.publishRendered(ctx, k, it)
 	}
@@ -129,22 +130,13 @@ func (w *Works) reportInvalidName(ctx context.Context, k *kind, obj client.Objec
 	if obj.GetDeletionTimestamp() != nil {
 		return w.removeFinalizer(ctx, k, obj)
 	}
-	w.reportRefusal(k, obj, fmt.Errorf("its name has %d characters, more than %d leave no room for the hub's hash in the name of its AppliedManifestWork",
-		len(obj.GetName()), k.maxName))
+	w.reportRefusal(k, obj, k.ValidateName(obj.GetName()))
 	return nil
 }
 
 // reportRefusal reports that a work is not sent.
 func (w *Works) reportRefusal(k *kind, obj client.Object, why error) {
-	w.queue.Enqueue(k.keyOf(obj), newHubReport(obj.GetUID(), k.newRefusalCondition(obj, why)))
-}
-
-// newRefusalCondition says that a work is not sent.
-func (k *kind) newRefusalCondition(obj client.Object, why error) metav1.Condition {
-	return metav1.Condition{
-		Type: conditionApplied, Status: metav1.ConditionFalse, Reason: k.failed,
-		Message: k.failure + ": " + why.Error(), ObservedGeneration: obj.GetGeneration(),
-	}
+	w.queue.Enqueue(k.keyOf(obj), newHubReport(obj.GetUID(), k.FailedCondition(obj, why)))
 }
 
 // newHubReport is what the hub itself has to say of a work: one condition.
@@ -161,15 +153,15 @@ func (w *Works) loadResource(cluster, key string) (resource.Resource, bool) {
 		return resource.Resource{}, false
 	}
 	ctx := context.Background()
-	it := k.blank()
-	err := w.client.Get(ctx, name, it.object())
+	it := k.New()
+	err := w.client.Get(ctx, name, it.Object())
 	if e, leaving := w.publishedTombstone(k.key(name)); leaving && apierrors.IsNotFound(err) {
 		return *e.deletion, true
 	}
 	if err != nil {
 		return resource.Resource{}, false // gone: its Delete follows
 	}
-	if refersToCluster(it.object()) {
+	if refersToCluster(it.Object()) {
 		// What has no value now is not sent: whoever notices says so of the work.
 		r, err := w.render(ctx, k, it)
 		return r, err == nil
@@ -208,10 +200,10 @@ func (w *Works) warnNotManaged(k *kind, work client.Object) {
 
 // listNames of the works of one kind in the namespace of a cluster, from the cache.
 func (w *Works) listNames(ctx context.Context, k *kind, cluster string) ([]types.NamespacedName, error) {
-	list := k.list()
+	list := k.NewList()
 	// Nothing but the names is read, and they are strings: no need for copies.
 	if err := w.client.List(ctx, list, client.InNamespace(cluster), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list %s works: %w", k.name, err)
+		return nil, fmt.Errorf("list %s works: %w", k.Name, err)
 	}
 	out := make([]types.NamespacedName, 0, meta.LenList(list))
 	err := meta.EachListItem(list, func(o runtime.Object) error {

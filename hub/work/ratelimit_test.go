@@ -54,13 +54,13 @@ func TestFrequentStatusChangesAreRateLimited(t *testing.T) {
 			t.Errorf("%d writes in 10 s, want at most %d", r.writes, most)
 		}
 		send("c2", "calm", metav1.ConditionTrue)
-		if got, _ := r.get(t, k, calm); !meta.IsStatusConditionTrue(*got.conditions(), "Applied") {
+		if got, _ := r.get(t, k, calm); !meta.IsStatusConditionTrue(*got.Conditions(), "Applied") {
 			t.Error("a work of another cluster waits")
 		}
 		<-time.After(time.Second)
 		synctest.Wait()
-		if got, _ := r.get(t, k, hot); !meta.IsStatusConditionFalse(*got.conditions(), "Applied") {
-			t.Errorf("the last status is not there: %+v", got.status())
+		if got, _ := r.get(t, k, hot); !meta.IsStatusConditionFalse(*got.Conditions(), "Applied") {
+			t.Errorf("the last status is not there: %+v", got.Status())
 		}
 		r.queue.ShutDown()
 		<-ended
@@ -146,7 +146,7 @@ func TestLargeStatusesAreRateLimitedByBytes(t *testing.T) {
 		}
 		written := func(name string, w client.Object) *metav1.Condition {
 			got, _ := r.get(t, k, w)
-			c := meta.FindStatusCondition(*got.conditions(), "Applied")
+			c := meta.FindStatusCondition(*got.Conditions(), "Applied")
 			if c == nil {
 				t.Fatalf("nothing is written to %s", name)
 			}
@@ -158,7 +158,7 @@ func TestLargeStatusesAreRateLimitedByBytes(t *testing.T) {
 		r.Works.writeQuota.Spend(managed, 10*burst)
 		r.reportRefusal(k, next, errors.New("boom"))
 		synctest.Wait()
-		if c := written("a work that was not sent", next); c.Reason != k.failed {
+		if c := written("a work that was not sent", next); c.Reason != k.FailedReason {
 			t.Errorf("what the hub has to say waits: %+v", c)
 		}
 		<-time.After(3 * time.Minute)

@@ -89,14 +89,14 @@ func TestRefusedStatusIsWrittenWithoutRefusedParts(t *testing.T) {
 			if refused := tc.synced != "" || tc.trimmed != "" || tc.none; (*logged > 0) != refused {
 				t.Errorf("%s: %d errors are logged", tc.reason, *logged)
 			}
-			if r.writes > 3 || r.queue.PendingCount() > 0 || r.queue.NumRequeues(wire.WorkKey{Dialect: k.name, Namespace: managed, Name: "w"}) > 0 {
+			if r.writes > 3 || r.queue.PendingCount() > 0 || r.queue.NumRequeues(wire.WorkKey{Dialect: k.Name, Namespace: managed, Name: "w"}) > 0 {
 				t.Errorf("%s: %d writes, then %d reports wait", tc.reason, r.writes, r.queue.PendingCount())
 			}
 			got, _ := r.get(t, k, w)
-			if meta.IsStatusConditionTrue(*got.conditions(), "Applied") == tc.none {
-				t.Errorf("%s: conditions %+v", tc.reason, *got.conditions())
+			if meta.IsStatusConditionTrue(*got.Conditions(), "Applied") == tc.none {
+				t.Errorf("%s: conditions %+v", tc.reason, *got.Conditions())
 			}
-			if diff := cmp.Diff(tc.trimmed, messageOf(*got.conditions(), conditionTrimmed)); diff != "" {
+			if diff := cmp.Diff(tc.trimmed, messageOf(*got.Conditions(), conditionTrimmed)); diff != "" {
 				t.Errorf("%s: %s (-want +got):\n%s", tc.reason, conditionTrimmed, diff)
 			}
 			manifests := r.manifests(t, w)
@@ -119,7 +119,7 @@ func TestRefusedStatusIsWrittenWithoutRefusedParts(t *testing.T) {
 			r.refusing = nil
 			r.report(t, managed, "manifestwork/c1/w", "uid-w", said)
 			got, _ = r.get(t, k, w)
-			if c := meta.FindStatusCondition(*got.conditions(), conditionTrimmed); c != nil || len(r.manifests(t, w)) != 1 {
+			if c := meta.FindStatusCondition(*got.Conditions(), conditionTrimmed); c != nil || len(r.manifests(t, w)) != 1 {
 				t.Errorf("%s: what is taken again is left out: %+v", tc.reason, c)
 			}
 		})
@@ -151,7 +151,7 @@ func TestFinalizerRemovalIsRetried(t *testing.T) {
 		logged := r.logErrors()
 		r.patching = func() error { return apierrors.NewBadRequest("boom") }
 		body := statusBody(t, wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
-		r.receive(managed, resource.Resource{Key: k.name + "/c1/w", UID: "uid-w", Body: body})
+		r.receive(managed, resource.Resource{Key: k.Name + "/c1/w", UID: "uid-w", Body: body})
 		r.handleNext(t.Context())
 		if _, there := r.get(t, k, w); !there || *logged != 1 || r.queue.PendingCount() != 1 {
 			t.Fatalf("the work is there: %t; %d errors are logged, %d reports wait", there, *logged, r.queue.PendingCount())

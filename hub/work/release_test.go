@@ -39,10 +39,10 @@ func TestPendingReportIsDroppedWhenClusterIsNotManaged(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
 				stays, goes := k.newWork(managed, "stays", k.addFinalizer), k.newWork(managed, "goes", k.setDeleting)
 				r := newRig(t, tc.cluster, stays, goes)
-				r.report(t, managed, k.name+"/c1/stays", "uid-stays", applied(1, metav1.ConditionTrue))
-				r.report(t, managed, k.name+"/c1/goes", "uid-goes", wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
-				if got, _ := r.get(t, k, stays); (len(*got.conditions()) > 0) != tc.written {
-					t.Errorf("%s: status %+v", tc.reason, got.status())
+				r.report(t, managed, k.Name+"/c1/stays", "uid-stays", applied(1, metav1.ConditionTrue))
+				r.report(t, managed, k.Name+"/c1/goes", "uid-goes", wire.WorkStatus{ObservedGeneration: 1, Finalized: true})
+				if got, _ := r.get(t, k, stays); (len(*got.Conditions()) > 0) != tc.written {
+					t.Errorf("%s: status %+v", tc.reason, got.Status())
 				}
 				if _, there := r.get(t, k, goes); there == tc.written {
 					t.Errorf("%s: the work that is finalized is there: %t", tc.reason, there)
@@ -111,12 +111,12 @@ func TestReleaseWaitsForFinalizerBeingAdded(t *testing.T) {
 		if err := <-released; err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := r.get(t, k, w); controllerutil.ContainsFinalizer(got.object(), k.finalizer) {
-			t.Errorf("finalizers %v", got.object().GetFinalizers())
+		if got, _ := r.get(t, k, w); controllerutil.ContainsFinalizer(got.Object(), k.Finalizer) {
+			t.Errorf("finalizers %v", got.Object().GetFinalizers())
 		}
 		r.reconcile(t, k, w)
-		if got, _ := r.get(t, k, w); controllerutil.ContainsFinalizer(got.object(), k.finalizer) {
-			t.Errorf("finalizers %v after another look", got.object().GetFinalizers())
+		if got, _ := r.get(t, k, w); controllerutil.ContainsFinalizer(got.Object(), k.Finalizer) {
+			t.Errorf("finalizers %v after another look", got.Object().GetFinalizers())
 		}
 	})
 }

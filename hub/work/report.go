@@ -49,7 +49,7 @@ func (w *Works) decodeReport(cluster string, r resource.Resource) (key wire.Work
 	}
 	key = k.key(name)
 	ended := false
-	if err := w.client.Get(context.Background(), name, k.blank().object()); err != nil {
+	if err := w.client.Get(context.Background(), name, k.New().Object()); err != nil {
 		// Of a work that is there the UID is asked about later: an agent may know of one
 		// that has taken the name before our cache does.
 		e, leaving := w.publishedTombstone(key)
@@ -191,8 +191,8 @@ func (w *Works) getCached(ctx context.Context, key wire.WorkKey, work client.Obj
 }
 
 func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire.WorkKey, r statuswriter.Report) error {
-	it := k.blank()
-	work := it.object()
+	it := k.New()
+	work := it.Object()
 	if err := from(ctx, key, work); err != nil {
 		if r.Status.Finalized && apierrors.IsNotFound(err) {
 			w.acknowledgeDeletion(key, r.UID)
@@ -212,17 +212,17 @@ func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire
 		w.acknowledgeDeletion(key, r.UID) // what was deleted in the background may be held by others
 		return nil
 	}
-	conditions := *it.conditions()
+	conditions := *it.Conditions()
 	if r.Status.ObservedGeneration < workconvert.ObservedGeneration(conditions) {
 		return nil // overtaken
 	}
-	before := it.status()
+	before := it.Status()
 	made, refers := w.renderings.get(key, r.UID)
 	applied, stored := applyReport(it, r, made.refusal, metav1.Now())
 	if refers && !k.isReferenceRefusal(applied) {
 		w.renderings.recordAgentApplied(key, r.UID, applied)
 	}
-	if equality.Semantic.DeepEqual(before, it.status()) {
+	if equality.Semantic.DeepEqual(before, it.Status()) {
 		w.queue.Metrics.CountWrite(statuswriter.ResultUnchanged)
 		w.renderings.markWritten(key, r.UID, made.version) // version 0 is of none
 		return nil
@@ -233,16 +233,16 @@ func (w *Works) writeStatus(ctx context.Context, from getFunc, k *kind, key wire
 	}
 	w.renderings.markWritten(key, r.UID, made.version)
 	w.queue.Metrics.ObserveWritten(r)
-	w.recordEvent(work, conditions, *it.conditions())
+	w.recordEvent(work, conditions, *it.Conditions())
 	return nil
 }
 
 // applyReport makes the status of a work that which it has after a report. A refusal of the
 // hub stands in the place of Applied as the agent says it, which is returned, with the
 // size in bytes of the whole work.
-func applyReport(it item, r statuswriter.Report, refusal *metav1.Condition, now metav1.Time) (applied *metav1.Condition, stored int) {
-	before := meta.FindStatusCondition(*it.conditions(), conditionApplied)
-	conditions := it.conditions()
+func applyReport(it workconvert.Work, r statuswriter.Report, refusal *metav1.Condition, now metav1.Time) (applied *metav1.Condition, stored int) {
+	before := meta.FindStatusCondition(*it.Conditions(), conditionApplied)
+	conditions := it.Conditions()
 	if r.FromHub {
 		applied = before
 		*conditions = slices.Clone(*conditions)
@@ -250,8 +250,8 @@ func applyReport(it item, r statuswriter.Report, refusal *metav1.Condition, now 
 			meta.SetStatusCondition(conditions, c)
 		}
 	} else {
-		it.merge(r.Status, now)
-		conditions = it.conditions()
+		it.Merge(r.Status, now)
+		conditions = it.Conditions()
 		if c := meta.FindStatusCondition(*conditions, conditionApplied); c != nil {
 			applied = c.DeepCopy()
 		}
@@ -264,15 +264,15 @@ func applyReport(it item, r statuswriter.Report, refusal *metav1.Condition, now 
 
 // patchStatus writes what is different from before, and nothing if the work is no
 // more as it was read. The whole work has about size bytes.
-func (w *Works) patchStatus(ctx context.Context, k *kind, it item, before any, size int) error {
-	work := it.object()
-	patch, err := statuswriter.NewStatusPatch(work, before, it.status())
+func (w *Works) patchStatus(ctx context.Context, k *kind, it workconvert.Work, before any, size int) error {
+	work := it.Object()
+	patch, err := statuswriter.NewStatusPatch(work, before, it.Status())
 	if err != nil {
 		return err
 	}
 	key := k.keyOf(work)
 	w.queue.Limiter.Spend(key, size)
-	target := k.blank().object()
+	target := k.New().Object()
 	target.SetNamespace(key.Namespace)
 	target.SetName(key.Name)
 	if err := w.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {

@@ -73,10 +73,10 @@ func TestReportsOnForeignWorksAreRejected(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
 				w := k.newWork(managed, "w", k.addFinalizer)
 				r := newRig(t, clusterNamed(managed), w)
-				r.report(t, tc.cluster, strings.Replace(tc.key, "KIND", k.name, 1), tc.uid, applied(1, metav1.ConditionTrue))
+				r.report(t, tc.cluster, strings.Replace(tc.key, "KIND", k.Name, 1), tc.uid, applied(1, metav1.ConditionTrue))
 				got, _ := r.get(t, k, w)
-				if (len(*got.conditions()) > 0) != tc.written {
-					t.Errorf("%s: status %+v", tc.reason, got.status())
+				if (len(*got.Conditions()) > 0) != tc.written {
+					t.Errorf("%s: status %+v", tc.reason, got.Status())
 				}
 				if r.queue.PendingCount() != 0 {
 					t.Errorf("%s: %d reports are kept", tc.reason, r.queue.PendingCount())
@@ -87,7 +87,9 @@ func TestReportsOnForeignWorksAreRejected(t *testing.T) {
 }
 
 // observedGeneration is what the Applied of a work speaks of.
-func observedGeneration(it item) int64 { return workconvert.ObservedGeneration(*it.conditions()) }
+func observedGeneration(it workconvert.Work) int64 {
+	return workconvert.ObservedGeneration(*it.Conditions())
+}
 
 func TestReportOnWorkNewerThanCacheIsWritten(t *testing.T) {
 	tests := map[string]struct {
@@ -112,13 +114,13 @@ func TestReportOnWorkNewerThanCacheIsWritten(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				r.report(t, managed, k.name+"/c1/w", "uid-w", tc.report)
+				r.report(t, managed, k.Name+"/c1/w", "uid-w", tc.report)
 				got, there := r.get(t, k, w)
 				if there == tc.deleted {
 					t.Errorf("%s: the work is there: %t", tc.reason, there)
 				}
-				if written := len(*got.conditions()) > 0; written != (len(tc.report.Conditions) > 0) {
-					t.Errorf("%s: status %+v", tc.reason, got.status())
+				if written := len(*got.Conditions()) > 0; written != (len(tc.report.Conditions) > 0) {
+					t.Errorf("%s: status %+v", tc.reason, got.Status())
 				}
 				if r.queue.PendingCount() != 0 {
 					t.Errorf("%s: %d reports are kept", tc.reason, r.queue.PendingCount())
@@ -139,12 +141,12 @@ func TestStatusIsWrittenOnlyWhenChanged(t *testing.T) {
 			w.Status.Conditions = theirs
 		}
 		r := newRig(t, clusterNamed(managed), w)
-		tell := func(s wire.WorkStatus) { r.report(t, managed, k.name+"/c1/w", "uid-w", s) }
+		tell := func(s wire.WorkStatus) { r.report(t, managed, k.Name+"/c1/w", "uid-w", s) }
 
 		tell(applied(2, metav1.ConditionTrue))
 		first, _ := r.get(t, k, w)
-		if r.writes != 1 || len(*first.conditions()) != 2 {
-			t.Fatalf("%d writes, %+v", r.writes, first.status())
+		if r.writes != 1 || len(*first.Conditions()) != 2 {
+			t.Fatalf("%d writes, %+v", r.writes, first.Status())
 		}
 		later := applied(2, metav1.ConditionTrue)
 		later.Conditions[0].LastTransitionTime = metav1.NewTime(time.Unix(1_000_000, 0))
@@ -154,19 +156,19 @@ func TestStatusIsWrittenOnlyWhenChanged(t *testing.T) {
 		}
 		tell(applied(1, metav1.ConditionFalse))
 		if got, _ := r.get(t, k, w); r.writes != 1 || observedGeneration(got) != 2 {
-			t.Errorf("an overtaken report is written: %+v", got.status())
+			t.Errorf("an overtaken report is written: %+v", got.Status())
 		}
 		r.conflict = 1
 		tell(applied(3, metav1.ConditionTrue))
 		got, _ := r.get(t, k, w)
 		if observedGeneration(got) != 3 {
-			t.Errorf("a conflict loses the report: %+v", got.status())
+			t.Errorf("a conflict loses the report: %+v", got.Status())
 		}
-		before := meta.FindStatusCondition(*first.conditions(), "Applied").LastTransitionTime
-		if now := meta.FindStatusCondition(*got.conditions(), "Applied").LastTransitionTime; !now.Equal(&before) {
+		before := meta.FindStatusCondition(*first.Conditions(), "Applied").LastTransitionTime
+		if now := meta.FindStatusCondition(*got.Conditions(), "Applied").LastTransitionTime; !now.Equal(&before) {
 			t.Errorf("the transition time moved from %s to %s", before, now)
 		}
-		if meta.FindStatusCondition(*got.conditions(), "Theirs") == nil {
+		if meta.FindStatusCondition(*got.Conditions(), "Theirs") == nil {
 			t.Error("somebody else's condition is gone")
 		}
 	})
@@ -177,7 +179,7 @@ func TestStatusPatchContainsOnlyChanges(t *testing.T) {
 		w := k.newWork(managed, "w", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), w)
 		tell := func(s wire.WorkStatus) string {
-			r.report(t, managed, k.name+"/c1/w", "uid-w", s)
+			r.report(t, managed, k.Name+"/c1/w", "uid-w", s)
 			return r.patches[len(r.patches)-1]
 		}
 		tell(applied(1, metav1.ConditionTrue))
@@ -194,8 +196,8 @@ func TestStatusPatchContainsOnlyChanges(t *testing.T) {
 		}
 		shared.Manifests = nil
 		tell(shared)
-		if got, _ := r.get(t, k, w); strings.Contains(string(mustJSON(t, got.status())), "ConfigMap") {
-			t.Errorf("no manifest is left, and the status is %+v", got.status())
+		if got, _ := r.get(t, k, w); strings.Contains(string(mustJSON(t, got.Status())), "ConfigMap") {
+			t.Errorf("no manifest is left, and the status is %+v", got.Status())
 		}
 	})
 }
@@ -220,15 +222,15 @@ func TestReportThatRevertsOwnWriteIsWritten(t *testing.T) {
 		w := k.newWork(managed, "w", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), w)
 		tell := func(status metav1.ConditionStatus) {
-			r.report(t, managed, k.name+"/c1/w", "uid-w", applied(1, status))
+			r.report(t, managed, k.Name+"/c1/w", "uid-w", applied(1, status))
 		}
 		tell(metav1.ConditionTrue)
 		cached, _ := r.get(t, k, w)
-		r.lagging = cached.object()
+		r.lagging = cached.Object()
 		tell(metav1.ConditionFalse)
 		tell(metav1.ConditionTrue)
 		got, _ := r.get(t, k, w)
-		if !meta.IsStatusConditionTrue(*got.conditions(), "Applied") {
+		if !meta.IsStatusConditionTrue(*got.Conditions(), "Applied") {
 			t.Error("the cache had not seen the last write yet, and the report beside it looked like no change")
 		}
 		r.lagging = nil
@@ -260,12 +262,12 @@ func TestFinalizedReportRemovesFinalizer(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
 		gone, here := k.newWork(managed, "gone", k.setDeleting), k.newWork(managed, "here", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), gone, here)
-		r.report(t, managed, k.name+"/c1/gone", "uid-gone", wire.WorkStatus{Finalized: true})
+		r.report(t, managed, k.Name+"/c1/gone", "uid-gone", wire.WorkStatus{Finalized: true})
 		if _, ok := r.get(t, k, gone); ok {
 			t.Error("the work is still held")
 		}
-		r.report(t, managed, k.name+"/c1/here", "uid-here", wire.WorkStatus{Finalized: true})
-		if got, _ := r.get(t, k, here); !controllerutil.ContainsFinalizer(got.object(), k.finalizer) {
+		r.report(t, managed, k.Name+"/c1/here", "uid-here", wire.WorkStatus{Finalized: true})
+		if got, _ := r.get(t, k, here); !controllerutil.ContainsFinalizer(got.Object(), k.Finalizer) {
 			t.Error("a work that nobody deletes lost its finalizer")
 		}
 	})
@@ -307,7 +309,7 @@ func TestEventsAreRecordedOnConditionChanges(t *testing.T) {
 func TestOversizedStatusIsTrimmed(t *testing.T) {
 	const all = 5_000 // of which a work has room for less than 4,200
 	eachKind(t, func(t *testing.T, k *kind) {
-		it := k.blank()
+		it := k.New()
 		report := wire.WorkStatus{Conditions: []metav1.Condition{{Type: "Applied", Status: metav1.ConditionFalse, ObservedGeneration: 4}}}
 		for i := range all {
 			status := metav1.ConditionTrue
@@ -320,25 +322,25 @@ func TestOversizedStatusIsTrimmed(t *testing.T) {
 			})
 		}
 		applyReport(it, newReport(report), nil, metav1.NewTime(time.Unix(1, 0)))
-		if n := jsonSize(it.status()); n > statuswriter.MaxObjectBytes {
+		if n := workconvert.JSONSize(it.Status()); n > statuswriter.MaxObjectBytes {
 			t.Errorf("status has %d bytes", n)
 		}
-		text := string(mustJSON(t, it.status()))
+		text := string(mustJSON(t, it.Status()))
 		if !strings.Contains(text, fmt.Sprintf(`"ordinal":%d`, all-1)) {
 			t.Error("what failed is left out")
 		}
-		c := meta.FindStatusCondition(*it.conditions(), conditionTrimmed)
+		c := meta.FindStatusCondition(*it.Conditions(), conditionTrimmed)
 		if left := strings.Count(text, `"ordinal"`); c == nil || c.ObservedGeneration != 4 || left < 1000 {
 			t.Fatalf("%d manifests, condition %+v", left, c)
 		}
-		before := mustJSON(t, it.status())
+		before := mustJSON(t, it.Status())
 		applyReport(it, newReport(report), nil, metav1.NewTime(time.Unix(2, 0)))
-		if again := mustJSON(t, it.status()); !bytes.Equal(before, again) {
+		if again := mustJSON(t, it.Status()); !bytes.Equal(before, again) {
 			t.Error("the same report changes the status")
 		}
 		report.Manifests = report.Manifests[:10]
 		applyReport(it, newReport(report), nil, metav1.NewTime(time.Unix(3, 0)))
-		if meta.FindStatusCondition(*it.conditions(), conditionTrimmed) != nil {
+		if meta.FindStatusCondition(*it.Conditions(), conditionTrimmed) != nil {
 			t.Error("everything fits, and the status says otherwise")
 		}
 	})

@@ -24,6 +24,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/values"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -42,8 +43,8 @@ func refersToCluster(obj client.Object) bool {
 
 // encodeWithValues makes what is published of a work that refers to its cluster, and returns the
 // references that this depends on. It fails with errReferences when one has no value.
-func (k *kind) encodeWithValues(it item, cluster values.Cluster) (resource.Resource, values.References, error) {
-	body := it.wire()
+func (k *kind) encodeWithValues(it workconvert.Work, cluster values.Cluster) (resource.Resource, values.References, error) {
+	body := it.Wire()
 	// The cache's own list and manifests stay as they are.
 	manifests := slices.Clone(body.Spec.Workload.Manifests)
 	expander := values.NewExpander(cluster, maxRendered)
@@ -72,8 +73,8 @@ func manifestsSize(work wire.Work) (size int) {
 }
 
 // render makes what is sent of a work that refers to its cluster.
-func (w *Works) render(ctx context.Context, k *kind, it item) (resource.Resource, error) {
-	cluster, err := w.clusterValues(ctx, it.object().GetNamespace())
+func (w *Works) render(ctx context.Context, k *kind, it workconvert.Work) (resource.Resource, error) {
+	cluster, err := w.clusterValues(ctx, it.Object().GetNamespace())
 	if err != nil {
 		return resource.Resource{}, err
 	}
@@ -95,8 +96,8 @@ func (w *Works) clusterValues(ctx context.Context, cluster string) (values.Clust
 
 // publishRendered puts a work that refers to its cluster into Sync. One whose references
 // cannot be replaced is reported as failed, and the version before it stays in force.
-func (w *Works) publishRendered(ctx context.Context, k *kind, it item) error {
-	obj := it.object()
+func (w *Works) publishRendered(ctx context.Context, k *kind, it workconvert.Work) error {
+	obj := it.Object()
 	key := k.keyOf(obj)
 	cluster, err := w.clusterValues(ctx, obj.GetNamespace())
 	if err != nil {
@@ -107,9 +108,9 @@ func (w *Works) publishRendered(ctx context.Context, k *kind, it item) error {
 		if err != nil && !errors.Is(err, errReferences) {
 			return err
 		}
-		next := rendering{uid: obj.GetUID(), generation: obj.GetGeneration(), references: used, size: manifestsSize(it.wire())}
+		next := rendering{uid: obj.GetUID(), generation: obj.GetGeneration(), references: used, size: manifestsSize(it.Wire())}
 		if err != nil {
-			refusal := k.newRefusalCondition(obj, err)
+			refusal := k.FailedCondition(obj, err)
 			next.refusal = &refusal
 		}
 		if w.renderings.set(key, next) {
@@ -127,8 +128,8 @@ func (w *Works) publishRendered(ctx context.Context, k *kind, it item) error {
 }
 
 // putRendered publishes a work, or with refused that there is one.
-func (w *Works) putRendered(k *kind, it item, r resource.Resource, refused bool) error {
-	obj := it.object()
+func (w *Works) putRendered(k *kind, it workconvert.Work, r resource.Resource, refused bool) error {
+	obj := it.Object()
 	if !refused {
 		return w.putResource(k, obj, r)
 	}
@@ -147,7 +148,7 @@ func (w *Works) putRendered(k *kind, it item, r resource.Resource, refused bool)
 
 // isReferenceRefusal tells whether a condition says that references cannot be replaced.
 func (k *kind) isReferenceRefusal(c *metav1.Condition) bool {
-	return c != nil && c.Reason == k.failed && strings.HasPrefix(c.Message, k.failure+": "+errReferences.Error()+": ")
+	return c != nil && c.Reason == k.FailedReason && strings.HasPrefix(c.Message, k.FailedMessage+": "+errReferences.Error()+": ")
 }
 
 // valuesReconciler publishes the works of a cluster anew that use a value of it that has changed.

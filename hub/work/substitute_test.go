@@ -26,6 +26,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/values"
 	"github.com/spokelet/spokelet/internal/ratelimit"
+	"github.com/spokelet/spokelet/internal/workconvert"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -105,14 +106,14 @@ func (r *rig) sentManifest(t *testing.T, key string) string {
 func (r *rig) appliedCondition(t *testing.T, k *kind, w client.Object) *metav1.Condition {
 	t.Helper()
 	got, _ := r.get(t, k, w)
-	return meta.FindStatusCondition(*got.conditions(), "Applied")
+	return meta.FindStatusCondition(*got.Conditions(), "Applied")
 }
 
 // refs are the versions of works that are published.
 func (r *rig) refs(names []string, k *kind) map[string]resource.Ref {
 	out := map[string]resource.Ref{}
 	for _, name := range names {
-		out[name], _ = r.sync.Source(managed, wire.KindWork).Ref(k.name + "/c1/" + name)
+		out[name], _ = r.sync.Source(managed, wire.KindWork).Ref(k.Name + "/c1/" + name)
 	}
 	return out
 }
@@ -202,15 +203,15 @@ func TestReferencesAreReplacedWithClusterValues(t *testing.T) {
 				if tc.message == "" {
 					want = `{"apiVersion":"v1","data":{"a":"` + tc.want + `"},"kind":"ConfigMap","metadata":{"name":"a"}}`
 				}
-				if diff := cmp.Diff(want, r.sentManifest(t, k.name+"/c1/w")); diff != "" {
+				if diff := cmp.Diff(want, r.sentManifest(t, k.Name+"/c1/w")); diff != "" {
 					t.Errorf("%s: sent (-want +got):\n%s", tc.reason, diff)
 				}
 				message := ""
-				if c := r.appliedCondition(t, k, work); c != nil && c.Status == metav1.ConditionFalse && c.Reason == k.failed {
+				if c := r.appliedCondition(t, k, work); c != nil && c.Status == metav1.ConditionFalse && c.Reason == k.FailedReason {
 					message = c.Message
 				}
 				if tc.message != "" {
-					message = strings.TrimPrefix(message, k.failure+": values of the cluster: ")
+					message = strings.TrimPrefix(message, k.FailedMessage+": values of the cluster: ")
 				}
 				if diff := cmp.Diff(tc.message, message); diff != "" {
 					t.Errorf("%s: message (-want +got):\n%s", tc.reason, diff)
@@ -223,7 +224,7 @@ func TestReferencesAreReplacedWithClusterValues(t *testing.T) {
 func TestMissingValueIsReportedAndKeepsPublishedVersion(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
 		work, eu := k.newWork(managed, "w", withReference("$(cluster.labels.region)")), map[string]string{"region": "eu"}
-		key := k.name + "/c1/w"
+		key := k.Name + "/c1/w"
 		r := newRig(t, clusterNamed(managed, withLabels(eu)), work)
 		r.reconcile(t, k, work)
 		r.report(t, managed, key, "uid-w", applied(1, metav1.ConditionTrue))
@@ -251,7 +252,7 @@ func TestMissingValueIsReportedAndKeepsPublishedVersion(t *testing.T) {
 			t.Errorf("Applied after a report (-want +got):\n%s", diff)
 		}
 		got, _ := r.get(t, k, work)
-		if meta.FindStatusCondition(*got.conditions(), "Available") == nil {
+		if meta.FindStatusCondition(*got.Conditions(), "Available") == nil {
 			t.Error("what else the agent says is lost")
 		}
 		writes := r.writes
@@ -290,17 +291,17 @@ func TestRefusalIsWrittenTogetherWithPendingReport(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
 				work := k.newWork(managed, "w", withReference("$(cluster.labels.region)"), func(o client.Object) { o.SetGeneration(2) })
 				r := newRig(t, clusterNamed(managed), work)
-				r.report(t, managed, k.name+"/c1/w", "uid-w", applied(2, metav1.ConditionTrue))
+				r.report(t, managed, k.Name+"/c1/w", "uid-w", applied(2, metav1.ConditionTrue))
 				waiting := applied(tc.waiting, metav1.ConditionTrue)
 				waiting.Manifests[0].ResourceMeta.Name = "waiting"
-				r.receive(managed, resource.Resource{Key: k.name + "/c1/w", UID: "uid-w", Body: statusBody(t, waiting)})
+				r.receive(managed, resource.Resource{Key: k.Name + "/c1/w", UID: "uid-w", Body: statusBody(t, waiting)})
 				r.reconcile(t, k, work)
 				r.writeReports(t)
 				got, _ := r.get(t, k, work)
 				if c := r.appliedCondition(t, k, work); c.Status != metav1.ConditionFalse || c.ObservedGeneration != 2 {
 					t.Errorf("%s: Applied = %+v", tc.reason, c)
 				}
-				if written := strings.Contains(string(mustJSON(t, got.status())), "waiting"); written != (tc.waiting == 2) {
+				if written := strings.Contains(string(mustJSON(t, got.Status())), "waiting"); written != (tc.waiting == 2) {
 					t.Errorf("%s: the report is written: %t", tc.reason, written)
 				}
 			})
@@ -313,7 +314,7 @@ func TestRefusalIsWrittenTogetherWithPendingReport(t *testing.T) {
 func TestInitiallyRefusedWorkIsNotWithdrawn(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
 		work := k.newWork(managed, "w", k.addFinalizer, withReference("$(cluster.labels.region)"))
-		key := k.name + "/c1/w"
+		key := k.Name + "/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
 		if _, err := (clusterReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil {
 			t.Fatal(err)
@@ -343,21 +344,21 @@ func TestWorkWithoutReferencesIsSentUnchanged(t *testing.T) {
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
 		r.writeReports(t)
-		r.report(t, managed, k.name+"/c1/w", "uid-w", applied(1, metav1.ConditionTrue))
+		r.report(t, managed, k.Name+"/c1/w", "uid-w", applied(1, metav1.ConditionTrue))
 		got, _ := r.get(t, k, work)
-		before, _ := got.object().DeepCopyObject().(client.Object)
-		got.object().SetAnnotations(nil)
-		if !k.specChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: got.object()}) {
+		before, _ := got.Object().DeepCopyObject().(client.Object)
+		got.Object().SetAnnotations(nil)
+		if !k.specChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: got.Object()}) {
 			t.Error("nobody looks at it")
 		}
-		if err := r.client.Update(t.Context(), got.object()); err != nil {
+		if err := r.client.Update(t.Context(), got.Object()); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // the second look drops what is kept of it
 			r.reconcile(t, k, work)
 			r.writeReports(t)
 		}
-		if c := r.appliedCondition(t, k, work); c.Status != metav1.ConditionTrue || !strings.Contains(r.sentManifest(t, k.name+"/c1/w"), "$(cluster.labels.region)") {
+		if c := r.appliedCondition(t, k, work); c.Status != metav1.ConditionTrue || !strings.Contains(r.sentManifest(t, k.Name+"/c1/w"), "$(cluster.labels.region)") {
 			t.Errorf("Applied = %+v", c)
 		}
 		if len(r.renderings.clusters) != 0 {
@@ -413,11 +414,11 @@ func TestFrequentValueChangesAreRateLimited(t *testing.T) {
 	}
 }
 
-func mustItem(t *testing.T, k *kind, w client.Object) item {
+func mustItem(t *testing.T, k *kind, w client.Object) workconvert.Work {
 	t.Helper()
-	it, ok := k.of(w)
+	it, ok := k.Wrap(w)
 	if !ok {
-		t.Fatalf("%T is no %s work", w, k.name)
+		t.Fatalf("%T is no %s work", w, k.Name)
 	}
 	return it
 }

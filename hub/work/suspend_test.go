@@ -26,11 +26,11 @@ func (r *rig) annotate(t *testing.T, k *kind, w client.Object, annotations map[s
 	t.Helper()
 	before, _ := r.get(t, k, w)
 	after, _ := r.get(t, k, w)
-	after.object().SetAnnotations(annotations)
-	if err := r.client.Update(t.Context(), after.object()); err != nil {
+	after.Object().SetAnnotations(annotations)
+	if err := r.client.Update(t.Context(), after.Object()); err != nil {
 		t.Fatal(err)
 	}
-	if k.specChanged().Update(event.UpdateEvent{ObjectOld: before.object(), ObjectNew: after.object()}) {
+	if k.specChanged().Update(event.UpdateEvent{ObjectOld: before.Object(), ObjectNew: after.Object()}) {
 		r.reconcile(t, k, w)
 	}
 }
@@ -48,7 +48,7 @@ func TestSuspensionIsSentWithoutNewGeneration(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k *kind) {
-				work, key := k.newWork(managed, "w"), k.name+"/c1/w"
+				work, key := k.newWork(managed, "w"), k.Name+"/c1/w"
 				r := newRig(t, clusterNamed(managed), work)
 				r.reconcile(t, k, work)
 				r.report(t, managed, key, "uid-w", applied(1, metav1.ConditionTrue))
@@ -77,7 +77,7 @@ func TestSuspendedDeletionIsSentWithManifests(t *testing.T) {
 		work := k.newWork(managed, "w", k.setDeleting, withAnnotation(wire.AnnotationSuspend, "true"))
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
-		_, sent, ok := r.loadWork(t, k.name+"/c1/w")
+		_, sent, ok := r.loadWork(t, k.Name+"/c1/w")
 		if !ok || !sent.Deleting || !sent.Suspended || len(sent.Spec.Workload.Manifests) != 1 {
 			t.Errorf("sent %t: %+v", ok, sent)
 		}
@@ -101,7 +101,7 @@ func TestRemovedSuspendedWorkIsWithdrawn(t *testing.T) {
 
 func TestSuspendedConditionIsSetAndRemoved(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
-		work, key := k.newWork(managed, "w"), k.name+"/c1/w"
+		work, key := k.newWork(managed, "w"), k.Name+"/c1/w"
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
 		says := func(s wire.WorkStatus) map[string]int64 {
@@ -109,7 +109,7 @@ func TestSuspendedConditionIsSetAndRemoved(t *testing.T) {
 			r.writeReports(t)
 			got, _ := r.get(t, k, work)
 			out := map[string]int64{}
-			for _, c := range *got.conditions() {
+			for _, c := range *got.Conditions() {
 				out[c.Type] = c.ObservedGeneration
 			}
 			return out
@@ -139,7 +139,7 @@ func TestSuspendedConditionIsSetAndRemoved(t *testing.T) {
 			t.Errorf("a rule of that name (-want +got):\n%s", diff)
 		}
 		got, _ := r.get(t, k, work)
-		if c := meta.FindStatusCondition(*got.conditions(), wire.ConditionSuspended); c.Reason != "ConditionRulesAggregated" {
+		if c := meta.FindStatusCondition(*got.Conditions(), wire.ConditionSuspended); c.Reason != "ConditionRulesAggregated" {
 			t.Errorf("a rule of that name: %+v", c)
 		}
 	})

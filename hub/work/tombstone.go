@@ -73,12 +73,12 @@ func (w *Works) recordTombstone(k *kind, obj client.Object, missed bool) {
 
 // encodeDeletion is what the agent is told of a work that somebody deletes.
 func (k *kind) encodeDeletion(obj client.Object) (*resource.Resource, error) {
-	it, ok := k.of(obj)
+	it, ok := k.Wrap(obj)
 	if !ok {
-		return nil, fmt.Errorf("watch of %s works told of a %T", k.name, obj)
+		return nil, fmt.Errorf("watch of %s works told of a %T", k.Name, obj)
 	}
 	now := metav1.Now()
-	it.object().SetDeletionTimestamp(&now)
+	it.Object().SetDeletionTimestamp(&now)
 	r, err := k.encode(it)
 	if err != nil {
 		return nil, err

@@ -34,14 +34,14 @@ func (r *rig) forceDelete(t *testing.T, k *kind, work client.Object) {
 	if !there {
 		t.Fatal("the work is gone already")
 	}
-	if len(got.object().GetFinalizers()) > 0 {
-		got.object().SetFinalizers(nil)
-		if err := r.client.Update(t.Context(), got.object()); err != nil {
+	if len(got.Object().GetFinalizers()) > 0 {
+		got.Object().SetFinalizers(nil)
+		if err := r.client.Update(t.Context(), got.Object()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// One that was being deleted goes with its last finalizer.
-	if err := client.IgnoreNotFound(r.client.Delete(t.Context(), got.object())); err != nil {
+	if err := client.IgnoreNotFound(r.client.Delete(t.Context(), got.Object())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -91,14 +91,14 @@ func TestWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 		work := k.newWork(managed, "w", setOrphanPolicy)
 		r := newRig(t, clusterNamed(managed), work)
 		r.reconcile(t, k, work)
-		before, _ := r.sync.Source(managed, wire.KindWork).Ref(k.name + "/c1/w")
+		before, _ := r.sync.Source(managed, wire.KindWork).Ref(k.Name + "/c1/w")
 		r.deleteWithoutTrace(t, k, work)
 
-		after, published := r.sync.Source(managed, wire.KindWork).Ref(k.name + "/c1/w")
+		after, published := r.sync.Source(managed, wire.KindWork).Ref(k.Name + "/c1/w")
 		if !published || after.Hash == before.Hash || after.UID != before.UID || after.Generation != before.Generation {
 			t.Errorf("published %t: %+v, before it %+v", published, after, before)
 		}
-		uid, sent, ok := r.loadWork(t, k.name+"/c1/w")
+		uid, sent, ok := r.loadWork(t, k.Name+"/c1/w")
 		if !ok || !sent.Deleting || uid != "uid-w" || len(sent.Spec.Workload.Manifests) != 0 {
 			t.Fatalf("sent %t: %s, %+v", ok, uid, sent)
 		}
@@ -108,10 +108,10 @@ func TestWorkDeletedDuringFinalizerPatchIsDeletedInSpoke(t *testing.T) {
 		if work.GetDeletionTimestamp() != nil {
 			t.Error("the cache's own copy was written to")
 		}
-		tell := func(uid string, s wire.WorkStatus) { r.report(t, managed, k.name+"/c1/w", uid, s) }
+		tell := func(uid string, s wire.WorkStatus) { r.report(t, managed, k.Name+"/c1/w", uid, s) }
 		tell("uid-w", applied(1, metav1.ConditionFalse))
 		tell("uid-other", wire.WorkStatus{Finalized: true})
-		if _, _, ok := r.loadWork(t, k.name+"/c1/w"); !ok || r.queue.PendingCount() != 0 {
+		if _, _, ok := r.loadWork(t, k.Name+"/c1/w"); !ok || r.queue.PendingCount() != 0 {
 			t.Errorf("still sent %t, %d reports are kept", ok, r.queue.PendingCount())
 		}
 		r.reconcile(t, k, work)
@@ -177,7 +177,7 @@ func TestRemovedWorkIsWithdrawnUnlessDeletionWasSeen(t *testing.T) {
 				if kept := len(r.sync.Source(managed, wire.KindWork).Keys()) > 0; kept != tc.kept {
 					t.Errorf("%s: published %t", tc.reason, kept)
 				}
-				if _, sent, ok := r.loadWork(t, k.name+"/c1/w"); ok != tc.deletion || sent.Deleting != tc.deletion {
+				if _, sent, ok := r.loadWork(t, k.Name+"/c1/w"); ok != tc.deletion || sent.Deleting != tc.deletion {
 					t.Errorf("%s: sent %t: %+v", tc.reason, ok, sent)
 				}
 				if remembered := len(r.tombstones) > 0; remembered != tc.deletion {
@@ -217,7 +217,7 @@ func TestStaleReconcileDoesNotPublishDeletedWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-concluded
-		if _, sent, ok := r.loadWork(t, k.name+"/c1/w"); !ok || !sent.Deleting {
+		if _, sent, ok := r.loadWork(t, k.Name+"/c1/w"); !ok || !sent.Deleting {
 			t.Errorf("published %v, sent %t: %+v", r.sync.Source(managed, wire.KindWork).Keys(), ok, sent)
 		}
 	})
@@ -252,20 +252,20 @@ func TestNewWorkReplacesDeletionOfSameName(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.reconcile(t, k, next)
-		if uid, sent, _ := r.loadWork(t, k.name+"/c1/w"); uid != "uid-next" || sent.Deleting {
+		if uid, sent, _ := r.loadWork(t, k.Name+"/c1/w"); uid != "uid-next" || sent.Deleting {
 			t.Errorf("sent %s, %+v", uid, sent)
 		}
-		r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
+		r.report(t, managed, k.Name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
 		if keys := r.sync.Source(managed, wire.KindWork).Keys(); len(keys) != 1 || len(r.tombstones) != 0 {
 			t.Errorf("published %v, remembered %v", keys, r.tombstones)
 		}
 		// It goes in an instant, too.
 		r.deleteWithoutTrace(t, k, next)
-		r.report(t, managed, k.name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
-		if uid, sent, _ := r.loadWork(t, k.name+"/c1/w"); uid != "uid-next" || !sent.Deleting {
+		r.report(t, managed, k.Name+"/c1/w", "uid-w", wire.WorkStatus{Finalized: true})
+		if uid, sent, _ := r.loadWork(t, k.Name+"/c1/w"); uid != "uid-next" || !sent.Deleting {
 			t.Errorf("sent %s, %+v", uid, sent)
 		}
-		r.report(t, managed, k.name+"/c1/w", "uid-next", wire.WorkStatus{Finalized: true})
+		r.report(t, managed, k.Name+"/c1/w", "uid-next", wire.WorkStatus{Finalized: true})
 		if len(r.tombstones) != 0 {
 			t.Errorf("remembered %v", r.tombstones)
 		}
@@ -295,7 +295,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	r := newRig(t, clusterNamed(managed), work)
 	r.reconcile(t, k, work)
 	for i := range maxTombstones {
-		key := wire.WorkKey{Dialect: k.name, Namespace: "c2", Name: strconv.Itoa(i)}
+		key := wire.WorkKey{Dialect: k.Name, Namespace: "c2", Name: strconv.Itoa(i)}
 		r.tombstones[key] = tombstone{uid: types.UID(key.Name), published: true}
 	}
 	r.deleteWithoutTrace(t, k, work)

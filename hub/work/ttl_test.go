@@ -89,10 +89,10 @@ func TestExpiryUsesCurrentVersionOfWork(t *testing.T) {
 	r := newRig(t, clusterNamed(managed), work)
 	k := manifestWorks(testHash, false)
 	cached, _ := r.get(t, k, work)
-	r.lagging = cached.object()
+	r.lagging = cached.Object()
 	fresh, _ := r.get(t, k, work)
-	fresh.object().SetLabels(map[string]string{"changed": "since"})
-	if err := r.client.Update(t.Context(), fresh.object()); err != nil {
+	fresh.Object().SetLabels(map[string]string{"changed": "since"})
+	if err := r.client.Update(t.Context(), fresh.Object()); err != nil {
 		t.Fatal(err)
 	}
 	result, err := expiryReconciler{r.Works}.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(work)})

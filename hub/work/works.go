@@ -150,12 +150,12 @@ func New(c Config) (*Works, error) {
 func (w *Works) SetupWithManager(mgr ctrl.Manager) error {
 	w.apiReader = mgr.GetAPIReader()
 	for _, k := range w.kinds {
-		err := ctrl.NewControllerManagedBy(mgr).Named("work-"+k.name).
-			Watches(k.blank().object(), &eventHandler{works: w, kind: k}, builder.WithPredicates(k.specChanged())).
+		err := ctrl.NewControllerManagedBy(mgr).Named("work-"+k.Name).
+			Watches(k.New().Object(), &eventHandler{works: w, kind: k}, builder.WithPredicates(k.specChanged())).
 			WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers}).
 			Complete(workReconciler{works: w, kind: k})
 		if err != nil {
-			return fmt.Errorf("controller of %s works: %w", k.name, err)
+			return fmt.Errorf("controller of %s works: %w", k.Name, err)
 		}
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("work-cluster").
@@ -180,7 +180,7 @@ func (k *kind) specChanged() predicate.Predicate {
 		predicate.GenerationChangedPredicate{},
 		relevantAnnotationsChanged(),
 		predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return o.GetDeletionTimestamp() != nil || !controllerutil.ContainsFinalizer(o, k.finalizer)
+			return o.GetDeletionTimestamp() != nil || !controllerutil.ContainsFinalizer(o, k.Finalizer)
 		}),
 	}
 	if k.changes != nil {
@@ -197,7 +197,7 @@ func acceptanceChanged() predicate.Predicate {
 // kind returns the kind of a key's works.
 func (w *Works) kind(key wire.WorkKey) (*kind, bool) {
 	for _, k := range w.kinds {
-		if k.name == key.Dialect {
+		if k.Name == key.Dialect {
 			return k, true
 		}
 	}

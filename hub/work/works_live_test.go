@@ -326,7 +326,7 @@ func TestLiveAdmissionPolicyAddsFinalizers(t *testing.T) {
 			if err := admin.Patch(t.Context(), work, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 				t.Fatal(err)
 			}
-			return cmp.Equal(finalizers, []string{"example.com/theirs", k.finalizer})
+			return cmp.Equal(finalizers, []string{"example.com/theirs", k.Finalizer})
 		})
 	})
 }

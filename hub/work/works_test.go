@@ -144,7 +144,7 @@ func clusterNamed(name string, change ...func(*clusterv1.ManagedCluster)) *clust
 func eachKind(t *testing.T, test func(*testing.T, *kind)) {
 	t.Helper()
 	for _, k := range []*kind{multicluster(), manifestWorks(testHash, false)} {
-		t.Run(k.name, func(t *testing.T) { test(t, k) })
+		t.Run(k.Name, func(t *testing.T) { test(t, k) })
 	}
 }
 
@@ -152,7 +152,7 @@ func eachKind(t *testing.T, test func(*testing.T, *kind)) {
 func (k *kind) newWork(namespace, name string, change ...func(client.Object)) client.Object {
 	raw := runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)}
 	var obj client.Object
-	switch k.name {
+	switch k.Name {
 	case wire.DialectMulticluster:
 		w := &v1alpha1.Work{}
 		w.Spec.Workload.Manifests = []v1alpha1.Manifest{{RawExtension: raw}}
@@ -173,7 +173,7 @@ func (k *kind) newWork(namespace, name string, change ...func(client.Object)) cl
 }
 
 // addFinalizer and deleting change a work of the kind.
-func (k *kind) addFinalizer(o client.Object) { o.SetFinalizers([]string{k.finalizer}) }
+func (k *kind) addFinalizer(o client.Object) { o.SetFinalizers([]string{k.Finalizer}) }
 func (k *kind) setDeleting(o client.Object) {
 	now := metav1.Now()
 	o.SetDeletionTimestamp(&now)
@@ -188,10 +188,10 @@ func (r *rig) reconcile(t *testing.T, k *kind, w client.Object) {
 }
 
 // get reads a work from the API server.
-func (r *rig) get(t *testing.T, k *kind, w client.Object) (item, bool) {
+func (r *rig) get(t *testing.T, k *kind, w client.Object) (workconvert.Work, bool) {
 	t.Helper()
-	it := k.blank()
-	err := r.client.Get(t.Context(), client.ObjectKeyFromObject(w), it.object())
+	it := k.New()
+	err := r.client.Get(t.Context(), client.ObjectKeyFromObject(w), it.Object())
 	if client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
@@ -258,14 +258,14 @@ func TestReconcilePublishesWorks(t *testing.T) {
 				r.reconcile(t, k, work)
 				var keys []string
 				if tc.sent {
-					keys = []string{k.name + "/c1/w"}
+					keys = []string{k.Name + "/c1/w"}
 				}
 				if diff := cmp.Diff(keys, r.sync.Source(managed, wire.KindWork).Keys()); diff != "" {
 					t.Errorf("%s: published (-want +got):\n%s", tc.reason, diff)
 				}
 				got, _ := r.get(t, k, work)
-				if controllerutil.ContainsFinalizer(got.object(), k.finalizer) != tc.sent {
-					t.Errorf("%s: finalizers %v", tc.reason, got.object().GetFinalizers())
+				if controllerutil.ContainsFinalizer(got.Object(), k.Finalizer) != tc.sent {
+					t.Errorf("%s: finalizers %v", tc.reason, got.Object().GetFinalizers())
 				}
 				// Nothing is said of a ManifestWork that may be somebody else's.
 				if n := len(r.events.Events); (n == 1) != (tc.event && !k.shared) || n > 1 {
@@ -355,7 +355,7 @@ func TestReleaseNamesReleasedWorks(t *testing.T) {
 	var want []string
 	for _, k := range []*kind{multicluster(), manifestWorks(testHash, false)} {
 		objects = append(objects, k.newWork(managed, "a", k.addFinalizer), k.newWork(managed, "b"), k.newWork(managed, "c", k.setDeleting), k.newWork("other", "d", k.addFinalizer))
-		want = append(want, k.name+"/a", k.name+"/c")
+		want = append(want, k.Name+"/a", k.Name+"/c")
 	}
 	r := newRig(t, objects...)
 	left, err := r.Release(t.Context(), managed)
@@ -369,7 +369,7 @@ func TestReleaseNamesReleasedWorks(t *testing.T) {
 		t.Errorf("a second call releases %v, %v", left, err)
 	}
 	eachKind(t, func(t *testing.T, k *kind) {
-		if other, _ := r.get(t, k, k.newWork("other", "d")); !controllerutil.ContainsFinalizer(other.object(), k.finalizer) {
+		if other, _ := r.get(t, k, k.newWork("other", "d")); !controllerutil.ContainsFinalizer(other.Object(), k.Finalizer) {
 			t.Error("another cluster's work was released")
 		}
 	})
@@ -381,10 +381,10 @@ func TestTooLargeWorkIsReportedAsFailed(t *testing.T) {
 		r := newRig(t, clusterNamed(managed), w)
 		large, _ := r.get(t, k, w)
 		raw := []byte(`{"data":"` + strings.Repeat("x", resource.MaxBody) + `"}`)
-		switch l := large.(type) {
-		case *multiclusterWork:
+		switch l := large.Object().(type) {
+		case *v1alpha1.Work:
 			l.Spec.Workload.Manifests[0].Raw = raw
-		case *manifestWork:
+		case *workv1.ManifestWork:
 			l.Spec.Workload.Manifests[0].Raw = raw
 		}
 		if err := r.publishCurrent(t.Context(), k, large); err != nil {
@@ -392,7 +392,7 @@ func TestTooLargeWorkIsReportedAsFailed(t *testing.T) {
 		}
 		r.handleNext(t.Context())
 		got, _ := r.get(t, k, w)
-		c := meta.FindStatusCondition(*got.conditions(), "Applied")
+		c := meta.FindStatusCondition(*got.Conditions(), "Applied")
 		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "exceeds the limit") {
 			t.Errorf("Applied = %+v", c)
 		}
@@ -434,7 +434,7 @@ func TestManifestWorkWithTooLongNameIsRefused(t *testing.T) {
 				t.Errorf("%s: there %t", tc.reason, there)
 			}
 			var told string
-			if c := meta.FindStatusCondition(*got.conditions(), "Applied"); c != nil {
+			if c := meta.FindStatusCondition(*got.Conditions(), "Applied"); c != nil {
 				told = c.Message
 			}
 			if diff := cmp.Diff(tc.told, told); diff != "" {
