@@ -17,7 +17,7 @@ import (
 const eventCost = 1 << 10
 
 // handleState handles a cluster's report of a share. It runs on the stream's goroutine.
-func (c *Controller) handleState(cluster string, r resource.Resource) {
+func (c *statusWriter) handleState(cluster string, r resource.Resource) {
 	state, err := wire.DecodeShareState(r.Body)
 	if err != nil {
 		if c.logLimiter.Allow(cluster) {
@@ -72,7 +72,7 @@ func (s *share) setState(state *wire.ShareState) (news []decision) {
 }
 
 // recordDecision records an Event of a decision, unless the cluster has too many.
-func (c *Controller) recordDecision(cluster string, d decision) {
+func (c *statusWriter) recordDecision(cluster string, d decision) {
 	if c.cfg.Writes.Wait(cluster) > 0 {
 		return
 	}

@@ -4,7 +4,6 @@
 package sharing
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -106,7 +105,7 @@ func (d definition) selectVersion(version string) (definitionVersion, *wire.Shar
 
 // definitionSink is a watcher.Handler of all definitions.
 type definitionSink struct {
-	controller *Controller
+	plans *planController
 	// fresh are those of a list that is under way; nil outside one. It belongs to the watch.
 	fresh map[string]definition
 }
@@ -116,7 +115,7 @@ func (d *definitionSink) StartSync() { d.fresh = map[string]definition{} }
 
 // FinishSync ends a list.
 func (d *definitionSink) FinishSync(string) {
-	c := d.controller
+	c := d.plans
 	c.mu.Lock()
 	c.state.definitions, c.state.definitionsRefused = d.fresh, nil
 	c.mu.Unlock()
@@ -134,10 +133,10 @@ func (d *definitionSink) HandleEvent(o metav1.Object, deleted bool) {
 		updateDefinition(d.fresh, obj, deleted)
 		return
 	}
-	d.controller.mu.Lock()
-	updateDefinition(d.controller.state.definitions, obj, deleted)
-	d.controller.mu.Unlock()
-	d.controller.planQueue.Add(planKey)
+	d.plans.mu.Lock()
+	updateDefinition(d.plans.state.definitions, obj, deleted)
+	d.plans.mu.Unlock()
+	d.plans.planQueue.Add(planKey)
 }
 
 func updateDefinition(all map[string]definition, obj *unstructured.Unstructured, deleted bool) {
@@ -150,7 +149,7 @@ func updateDefinition(all map[string]definition, obj *unstructured.Unstructured,
 
 // HandleDenied handles an error for which definitions cannot be watched.
 func (d *definitionSink) HandleDenied(err error) {
-	c := d.controller
+	c := d.plans
 	c.mu.Lock()
 	c.state.definitionsRefused = wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "CustomResourceDefinitions cannot be watched: "+err.Error())
 	c.mu.Unlock()
@@ -161,35 +160,6 @@ func (d *definitionSink) HandleDenied(err error) {
 type sentDefinition struct {
 	source string // uid and resourceVersion
 	raw    json.RawMessage
-}
-
-// readDefinitions reads the definitions that are sent to clusters, and drops those that no
-// longer are. The hub may list definitions, but not get them.
-func (c *Controller) readDefinitions(ctx context.Context, want map[string]definition) error {
-	for name := range c.sentDefinitions {
-		if _, ok := want[name]; !ok {
-			delete(c.sentDefinitions, name)
-		}
-	}
-	for name, d := range want {
-		of := string(d.uid) + "/" + d.version
-		if c.sentDefinitions[name].source == of {
-			continue
-		}
-		list, err := c.cfg.Dynamic.Resource(definitionsResource()).List(ctx, metav1.ListOptions{FieldSelector: byName(name)})
-		if err != nil {
-			return fmt.Errorf("definition %s: %w", name, err)
-		}
-		delete(c.sentDefinitions, name)
-		for i := range list.Items {
-			raw, err := portableDefinition(&list.Items[i])
-			if err != nil {
-				return fmt.Errorf("definition %s: %w", name, err)
-			}
-			c.sentDefinitions[name] = sentDefinition{source: of, raw: raw}
-		}
-	}
-	return nil
 }
 
 func byName(name string) string {

@@ -19,9 +19,12 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
+// deletionVerifier verifies deletions that watches report.
+type deletionVerifier struct{ *registry }
+
 // verifyDeletions finds out whether deleted objects were deleted one by one or went with their
 // namespace or definition: it reads these after the deletions, once for all of them.
-func (c *Controller) verifyDeletions(ctx context.Context, key watchKey) error {
+func (c *deletionVerifier) verifyDeletions(ctx context.Context, key watchKey) error {
 	missing := c.listUnverified(key)
 	if len(missing) == 0 {
 		return nil
@@ -46,7 +49,7 @@ func (c *Controller) verifyDeletions(ctx context.Context, key watchKey) error {
 }
 
 // listUnverified returns the objects of a watch whose deletion is not verified.
-func (c *Controller) listUnverified(key watchKey) map[*scope]map[string]tombstone {
+func (c *deletionVerifier) listUnverified(key watchKey) map[*scope]map[string]tombstone {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := map[*scope]map[string]tombstone{}
@@ -63,7 +66,7 @@ func (c *Controller) listUnverified(key watchKey) map[*scope]map[string]tombston
 }
 
 // checkDefinition returns a problem if a definition is being deleted, or is gone.
-func (c *Controller) checkDefinition(ctx context.Context, key watchKey) (*wire.ShareProblem, error) {
+func (c *deletionVerifier) checkDefinition(ctx context.Context, key watchKey) (*wire.ShareProblem, error) {
 	name := key.resource.Resource + "." + key.resource.Group
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(definitionsResource().GroupVersion().WithKind("CustomResourceDefinitionList"))
@@ -80,7 +83,7 @@ func (c *Controller) checkDefinition(ctx context.Context, key watchKey) (*wire.S
 }
 
 // checkNamespace returns a problem if the namespace of a scope is being deleted, or is gone.
-func (c *Controller) checkNamespace(ctx context.Context, in *scope) (*wire.ShareProblem, error) {
+func (c *deletionVerifier) checkNamespace(ctx context.Context, in *scope) (*wire.ShareProblem, error) {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err := c.cfg.Live.Get(ctx, types.NamespacedName{Name: in.namespace}, ns)
@@ -95,7 +98,7 @@ func (c *Controller) checkNamespace(ctx context.Context, in *scope) (*wire.Share
 }
 
 // stopWatch ends the sharing of a definition that is being deleted.
-func (c *Controller) stopWatch(key watchKey, problem *wire.ShareProblem) {
+func (c *deletionVerifier) stopWatch(key watchKey, problem *wire.ShareProblem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.watches[key]
@@ -111,7 +114,7 @@ func (c *Controller) stopWatch(key watchKey, problem *wire.ShareProblem) {
 
 // publishDeletions publishes verified deletions, or ends the sharing of a namespace that is
 // being deleted.
-func (c *Controller) publishDeletions(in *scope, names map[string]tombstone, problem *wire.ShareProblem) {
+func (c *deletionVerifier) publishDeletions(in *scope, names map[string]tombstone, problem *wire.ShareProblem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if problem != nil {

@@ -112,7 +112,7 @@ func (s *share) putEntry(name string, e entry) {
 		err = s.source(wire.KindSharedObject).Put(r)
 	}
 	if err != nil {
-		s.controller.cfg.Logger.Error(err, "Object cannot be published", "cluster", s.cluster, "share", s.name, "object", name)
+		s.registry.cfg.Logger.Error(err, "Object cannot be published", "cluster", s.cluster, "share", s.name, "object", name)
 		return
 	}
 	s.entries[name] = e
@@ -132,7 +132,7 @@ func (s *share) updateLarge(name string, o *object) {
 		return
 	}
 	s.updateUse(name)
-	s.controller.statusQueue.Add(s.name)
+	s.registry.statusQueue.Add(s.name)
 }
 
 // publishDeletion publishes the deletion of an object that was published.
@@ -187,7 +187,7 @@ func (s *share) deleteTombstone(name string) {
 
 // loadObject builds the body of an object or a fence when it is sent, so that contents are in
 // memory once for all clusters.
-func (c *Controller) loadObject(cluster, key string) (resource.Resource, bool) {
+func (c *registry) loadObject(cluster, key string) (resource.Resource, bool) {
 	k, err := wire.ParseSharedKey(key)
 	if err != nil {
 		return resource.Resource{}, false
@@ -200,7 +200,7 @@ func (c *Controller) loadObject(cluster, key string) (resource.Resource, bool) {
 	return r, err == nil
 }
 
-func (c *Controller) getEntry(cluster string, k wire.SharedKey) (e entry, fence resource.Resource, ok bool) {
+func (c *registry) getEntry(cluster string, k wire.SharedKey) (e entry, fence resource.Resource, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.shares[shareKey{cluster: cluster, name: k.Share}]

@@ -32,7 +32,7 @@ func quotaOf(spec *v1alpha1.SharedResourceSpec) wire.SharedSize {
 }
 
 // memoryUse counts the memory of the objects of a share. It is charged to the cluster's
-// account if the cluster may create objects. Its fields are guarded by Controller.mu.
+// account if the cluster may create objects. Its fields are guarded by registry.mu.
 type memoryUse struct {
 	account *quota.Account
 	// objects is the use of each object, and sum that of all.
@@ -91,7 +91,7 @@ func (s *share) updateUse(name string) {
 	s.use.set(name, now)
 	s.updateAccount()
 	if len(s.beyondQuota) > 0 {
-		s.controller.statusQueue.Add(s.name)
+		s.registry.statusQueue.Add(s.name)
 	}
 }
 
@@ -124,7 +124,7 @@ func (s *share) reserve(name string, rec *writeRequest, o *object, w *write, to 
 	}
 	if reason := s.checkQuota(has, wants); reason != "" {
 		s.beyondQuota[name] = wants
-		s.controller.statusQueue.Add(s.name)
+		s.registry.statusQueue.Add(s.name)
 		return fmt.Sprintf("the quota of %s is reached (SharedResource %q)", s.target.body.Quota.Limit(reason), s.name)
 	}
 	growth := wants.Minus(has)

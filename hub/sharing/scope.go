@@ -22,7 +22,7 @@ func (t tombstone) isReplacedBy(o *object) bool {
 	return t.uid != "" && !t.unselected && t.uid != o.uid
 }
 
-// scope has the objects of one namespace of a watch. Its fields are guarded by Controller.mu.
+// scope has the objects of one namespace of a watch. Its fields are guarded by registry.mu.
 type scope struct {
 	feed      *objectWatch
 	namespace string

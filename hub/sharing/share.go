@@ -15,9 +15,9 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// share is a SharedResource for one cluster. Its fields are guarded by Controller.mu.
+// share is a SharedResource for one cluster. Its fields are guarded by registry.mu.
 type share struct {
-	controller    *Controller
+	registry      *registry
 	name, cluster string
 	target        target
 
@@ -61,7 +61,7 @@ func (s *share) objectKey(name string) string {
 }
 
 func (s *share) source(kind string) *resource.Source {
-	return s.controller.cfg.Sync.Source(s.cluster, kind)
+	return s.registry.cfg.Sync.Source(s.cluster, kind)
 }
 
 // findProblem returns why nothing is shared; nil also while objects are being listed.
@@ -95,7 +95,7 @@ func (s *share) setTarget(next target) {
 	}
 	s.updateAllUse()
 	s.publishShare()
-	s.controller.statusQueue.Add(s.name)
+	s.registry.statusQueue.Add(s.name)
 }
 
 func isSameSelector(a, b target) bool {
@@ -117,10 +117,10 @@ func (s *share) changePlace(last target) {
 	before := s.scope
 	s.scope = nil
 	if s.target.place != (place{}) {
-		s.scope = s.controller.addToScope(s, s.target.place)
+		s.scope = s.registry.addToScope(s, s.target.place)
 	}
 	if before != nil && before != s.scope {
-		s.controller.removeFromScope(s, before)
+		s.registry.removeFromScope(s, before)
 	}
 	if s.scope != nil && s.scope.isListed {
 		s.publishObjects()
@@ -149,7 +149,7 @@ func (s *share) publishObjects() {
 	}
 	for name, r := range s.requests {
 		if r.pending != nil {
-			s.controller.writeQueue.Add(s.writeKey(name))
+			s.registry.writeQueue.Add(s.writeKey(name))
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (s *share) publishShare() {
 	}
 	s.isAnnounced = true
 	s.putResource(wire.KindShare, s.newShareResource())
-	s.controller.statusQueue.Add(s.name)
+	s.registry.statusQueue.Add(s.name)
 }
 
 // newShareResource returns the share as the cluster gets it.
@@ -193,13 +193,13 @@ func (s *share) newShareResource() resource.Resource {
 	body.Fence, body.Problem = s.fence, s.clusterProblem()
 	raw, err := json.Marshal(body)
 	if err != nil {
-		s.controller.cfg.Logger.Error(err, "Share cannot be encoded", "cluster", s.cluster, "share", s.name)
+		s.registry.cfg.Logger.Error(err, "Share cannot be encoded", "cluster", s.cluster, "share", s.name)
 	}
 	return resource.Resource{Key: s.name, UID: string(s.target.uid), Generation: s.target.generation, Body: raw}
 }
 
 // loadShare builds the body of a share when it is sent: a definition may be large.
-func (c *Controller) loadShare(cluster, key string) (resource.Resource, bool) {
+func (c *registry) loadShare(cluster, key string) (resource.Resource, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.shares[shareKey{cluster: cluster, name: key}]
@@ -211,7 +211,7 @@ func (c *Controller) loadShare(cluster, key string) (resource.Resource, bool) {
 
 func (s *share) putResource(kind string, r resource.Resource) {
 	if err := s.source(kind).Put(r); err != nil {
-		s.controller.cfg.Logger.Error(err, "Share cannot be published", "cluster", s.cluster, "kind", kind, "key", r.Key)
+		s.registry.cfg.Logger.Error(err, "Share cannot be published", "cluster", s.cluster, "kind", kind, "key", r.Key)
 	}
 }
 
@@ -232,7 +232,7 @@ func (s *share) republish() {
 // withdraw withdraws all that is published of a share.
 func (s *share) withdraw() {
 	if s.scope != nil {
-		s.controller.removeFromScope(s, s.scope)
+		s.registry.removeFromScope(s, s.scope)
 		s.scope = nil
 	}
 	s.source(wire.KindShare).Delete(s.name)
@@ -248,7 +248,7 @@ func (s *share) withdraw() {
 	clear(s.requests)
 	clear(s.beyondQuota)
 	s.isAnnounced, s.isPublished = false, false
-	s.controller.statusQueue.Add(s.name)
+	s.registry.statusQueue.Add(s.name)
 }
 
 // largeObjectError names the first object that is too large; empty for none.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/internal/statuswriter"
 )
 
@@ -52,8 +53,17 @@ type statusInput struct {
 	shares map[string]clusterReport // by cluster
 }
 
+// statusWriter writes the status of SharedResources, and handles what clusters report.
+type statusWriter struct {
+	*registry
+
+	limiter ratelimit.KeyedLimiter[string]
+	// written is when a status was written last; guarded by registry.mu.
+	written map[string]time.Time
+}
+
 // newStatusInput returns the input of a status; false before anything is planned.
-func (c *Controller) newStatusInput(name string) (v statusInput, ok bool) {
+func (c *statusWriter) newStatusInput(name string) (v statusInput, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, ok := c.plans[name]
@@ -70,13 +80,14 @@ func (c *Controller) newStatusInput(name string) (v statusInput, ok bool) {
 }
 
 // writeStatus updates the status of a SharedResource, if it has changed.
-func (c *Controller) writeStatus(ctx context.Context, name string) error {
+func (c *statusWriter) writeStatus(ctx context.Context, name string) error {
 	if wait := c.statusWait(name); wait > 0 {
 		c.statusQueue.AddAfter(name, wait)
 		return nil
 	}
 	v, ok := c.newStatusInput(name)
 	if !ok {
+		c.forget(name)
 		return nil
 	}
 	obj := &v1alpha1.SharedResource{}
@@ -109,22 +120,30 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	return nil
 }
 
-func (c *Controller) statusWait(name string) time.Duration {
+func (c *statusWriter) statusWait(name string) time.Duration {
 	c.mu.Lock()
-	last, ok := c.statusWritten[name]
+	last, ok := c.written[name]
 	c.mu.Unlock()
-	wait := c.statusLimiter.Delay(name)
+	wait := c.limiter.Delay(name)
 	if ok {
 		wait = max(wait, statusInterval-time.Since(last))
 	}
 	return wait
 }
 
-func (c *Controller) recordStatusWrite(name string, size int) {
-	c.statusLimiter.Spend(name, size)
+func (c *statusWriter) recordStatusWrite(name string, size int) {
+	c.limiter.Spend(name, size)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.statusWritten[name] = time.Now()
+	c.written[name] = time.Now()
+}
+
+// forget drops what is known of a SharedResource that has no plan.
+func (c *statusWriter) forget(name string) {
+	c.limiter.Forget(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.written, name)
 }
 
 // buildStatus returns the next status.

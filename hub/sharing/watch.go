@@ -30,12 +30,12 @@ type watchKey struct {
 }
 
 // objectWatch watches the objects of a resource. It is a watcher.Handler; its fields are guarded
-// by Controller.mu.
+// by registry.mu.
 type objectWatch struct {
-	controller *Controller
-	key        watchKey
-	client     dynamic.NamespaceableResourceInterface
-	scopes     map[string]*scope // by namespace
+	registry *registry
+	key      watchKey
+	client   dynamic.NamespaceableResourceInterface
+	scopes   map[string]*scope // by namespace
 	// isListed: a list was complete. isListing: a list is under way.
 	isListed, isListing bool
 	// version is the latest that was observed.
@@ -50,7 +50,7 @@ type objectWatch struct {
 }
 
 // addToScope returns the scope of a place, with a share added; c.mu is held.
-func (c *Controller) addToScope(s *share, at place) *scope {
+func (c *registry) addToScope(s *share, at place) *scope {
 	key := watchKey{resource: at.resource, definition: at.definition}
 	f := c.watches[key]
 	if f == nil {
@@ -71,7 +71,7 @@ func (c *Controller) addToScope(s *share, at place) *scope {
 
 // removeFromScope removes a share from a scope, and stops the watch after its last share; c.mu
 // is held.
-func (c *Controller) removeFromScope(s *share, in *scope) {
+func (c *registry) removeFromScope(s *share, in *scope) {
 	delete(in.shares, s)
 	f := in.feed
 	if len(in.shares) > 0 {
@@ -88,10 +88,10 @@ func (c *Controller) removeFromScope(s *share, in *scope) {
 }
 
 // startWatch starts the watch of a resource; c.mu is held.
-func (c *Controller) startWatch(key watchKey) *objectWatch {
+func (c *registry) startWatch(key watchKey) *objectWatch {
 	ctx, cancel := context.WithCancel(c.runCtx)
 	f := &objectWatch{
-		controller: c, key: key, client: c.cfg.Dynamic.Resource(key.resource), scopes: map[string]*scope{}, stop: cancel,
+		registry: c, key: key, client: c.cfg.Dynamic.Resource(key.resource), scopes: map[string]*scope{}, stop: cancel,
 	}
 	source := watcher.NewListWatch(f.client, nil)
 	start := source.Watch
@@ -111,8 +111,8 @@ func (c *Controller) startWatch(key watchKey) *objectWatch {
 }
 
 func (f *objectWatch) isRefused() bool {
-	f.controller.mu.Lock()
-	defer f.controller.mu.Unlock()
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
 	return f.problem != nil
 }
 
@@ -131,8 +131,8 @@ func problemOf(err error) *wire.ShareProblem {
 
 // StartSync begins a list.
 func (f *objectWatch) StartSync() {
-	f.controller.mu.Lock()
-	defer f.controller.mu.Unlock()
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
 	f.isListing = true
 	for _, in := range f.scopes {
 		in.pendingList = map[string]*object{}
@@ -141,7 +141,7 @@ func (f *objectWatch) StartSync() {
 
 // FinishSync ends a list.
 func (f *objectWatch) FinishSync(version string) {
-	c := f.controller
+	c := f.registry
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.isStopped {
@@ -176,7 +176,7 @@ func (f *objectWatch) HandleEvent(m metav1.Object, deleted bool) {
 	}
 	o, err := newObject(obj)
 	if err != nil {
-		f.controller.cfg.Logger.Error(err, "Object cannot be shared", "object", obj.GetNamespace()+"/"+obj.GetName())
+		f.registry.cfg.Logger.Error(err, "Object cannot be shared", "object", obj.GetNamespace()+"/"+obj.GetName())
 		return
 	}
 	f.handleObject(obj, o)
@@ -185,8 +185,8 @@ func (f *objectWatch) HandleEvent(m metav1.Object, deleted bool) {
 // observeVersion records the version of an object, and reports whether its namespace is
 // shared.
 func (f *objectWatch) observeVersion(obj *unstructured.Unstructured) bool {
-	f.controller.mu.Lock()
-	defer f.controller.mu.Unlock()
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
 	if v := obj.GetResourceVersion(); !f.isListing && isNewer(v, f.version) {
 		f.version = v
 	}
@@ -194,7 +194,7 @@ func (f *objectWatch) observeVersion(obj *unstructured.Unstructured) bool {
 }
 
 func (f *objectWatch) handleObject(obj *unstructured.Unstructured, o *object) {
-	c := f.controller
+	c := f.registry
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in := f.scopes[obj.GetNamespace()]
@@ -210,7 +210,7 @@ func (f *objectWatch) handleObject(obj *unstructured.Unstructured, o *object) {
 }
 
 func (f *objectWatch) handleDeletion(obj *unstructured.Unstructured) {
-	c := f.controller
+	c := f.registry
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in := f.scopes[obj.GetNamespace()]
@@ -233,7 +233,7 @@ func (f *objectWatch) handleDeletion(obj *unstructured.Unstructured) {
 
 // HandleDenied handles an error for which the objects cannot be watched.
 func (f *objectWatch) HandleDenied(err error) {
-	c := f.controller
+	c := f.registry
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.isStopped || f.isTerminating {
@@ -245,7 +245,7 @@ func (f *objectWatch) HandleDenied(err error) {
 }
 
 // publishShares publishes all shares of a watch; c.mu is held.
-func (c *Controller) publishShares(f *objectWatch) {
+func (c *registry) publishShares(f *objectWatch) {
 	for _, in := range f.scopes {
 		for s := range in.shares {
 			s.publishShare()
@@ -258,8 +258,11 @@ type scopeKey struct {
 	namespace string
 }
 
+// scopeLister lists the objects of scopes.
+type scopeLister struct{ *registry }
+
 // listScope lists the objects of a namespace that became shared while its watch was running.
-func (c *Controller) listScope(ctx context.Context, key scopeKey) error {
+func (c *scopeLister) listScope(ctx context.Context, key scopeKey) error {
 	in := c.getUnlistedScope(key)
 	if in == nil {
 		return nil
@@ -288,7 +291,7 @@ func (c *Controller) listScope(ctx context.Context, key scopeKey) error {
 
 // getUnlistedScope returns a scope that must be listed, which keeps deletions meanwhile; nil
 // if it need not be.
-func (c *Controller) getUnlistedScope(key scopeKey) *scope {
+func (c *scopeLister) getUnlistedScope(key scopeKey) *scope {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.watches[key.watchKey]

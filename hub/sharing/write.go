@@ -46,7 +46,7 @@ type answer struct {
 }
 
 // writeRequest is what a cluster requests for an object, and the answer. It exists as long as
-// the cluster requests it. Its fields are guarded by Controller.mu.
+// the cluster requests it. Its fields are guarded by registry.mu.
 type writeRequest struct {
 	// pending is the write without an answer.
 	pending *write
@@ -80,8 +80,11 @@ func (r *writeRequest) dropPending() {
 	r.isUncertain = false
 }
 
+// writeExecutor executes the writes that clusters request.
+type writeExecutor struct{ *registry }
+
 // handleWrite handles a write that a cluster requests. It runs on the stream's goroutine.
-func (c *Controller) handleWrite(cluster string, r resource.Resource) {
+func (c *writeExecutor) handleWrite(cluster string, r resource.Resource) {
 	asked, err := wire.DecodeSharedWrite(r.Body)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +116,7 @@ func (c *Controller) handleWrite(cluster string, r resource.Resource) {
 }
 
 // logUnexpected logs requests that a well-behaved cluster does not make, with a rate limit.
-func (c *Controller) logUnexpected(cluster, key string) {
+func (c *writeExecutor) logUnexpected(cluster, key string) {
 	if c.logLimiter.Allow(cluster) {
 		c.cfg.Logger.Info("Write of a cluster is ignored: nothing is shared under its key, or it has too many",
 			"cluster", cluster, "key", strings.ToValidUTF8(key, ""))
@@ -121,7 +124,7 @@ func (c *Controller) logUnexpected(cluster, key string) {
 }
 
 // isKnownWrite reports whether a write would be answered.
-func (c *Controller) isKnownWrite(cluster, key string) bool {
+func (c *writeExecutor) isKnownWrite(cluster, key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, name := c.findShare(cluster, key)
@@ -129,7 +132,7 @@ func (c *Controller) isKnownWrite(cluster, key string) bool {
 }
 
 // findShare returns the share and the name of the object of a key; c.mu is held.
-func (c *Controller) findShare(cluster, key string) (*share, string) {
+func (c *writeExecutor) findShare(cluster, key string) (*share, string) {
 	k, err := wire.ParseSharedKey(key)
 	if err != nil {
 		return nil, ""
@@ -146,7 +149,7 @@ func (c *Controller) findShare(cluster, key string) (*share, string) {
 
 // canAddRequest reports whether a cluster may request one more write: one for each existing
 // object, and maxNewObjects; c.mu is held.
-func (c *Controller) canAddRequest(cluster string) bool {
+func (c *writeExecutor) canAddRequest(cluster string) bool {
 	asked, there := 0, 0
 	for _, s := range c.byCluster[cluster] {
 		asked += len(s.requests)
@@ -158,7 +161,7 @@ func (c *Controller) canAddRequest(cluster string) bool {
 }
 
 // handleWriteWithdrawal handles a write that a cluster no longer requests.
-func (c *Controller) handleWriteWithdrawal(cluster, key string) {
+func (c *writeExecutor) handleWriteWithdrawal(cluster, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, name := c.findShare(cluster, key)
@@ -181,7 +184,7 @@ func (s *share) deleteIfWithdrawn(name string, rec *writeRequest) {
 	s.releaseReservation(rec)
 	if _, ok := s.beyondQuota[name]; ok {
 		delete(s.beyondQuota, name)
-		s.controller.statusQueue.Add(s.name)
+		s.registry.statusQueue.Add(s.name)
 	}
 	if e, ok := s.entries[name]; ok && !e.hasObject() && !e.deleted && !e.unselected {
 		delete(s.entries, name)
@@ -189,35 +192,12 @@ func (s *share) deleteIfWithdrawn(name string, rec *writeRequest) {
 		s.source(wire.KindSharedObject).Delete(s.objectKey(name))
 	}
 	if s.scope == nil || s.scope.objects[name] == nil {
-		s.controller.writeLimiter.Forget(s.writeKey(name))
-	}
-}
-
-// syncChangedObject publishes a changed object to all shares of a scope; c.mu is held.
-func (c *Controller) syncChangedObject(in *scope, name string) {
-	for s := range in.shares {
-		s.syncObject(name)
-		rec := s.requests[name]
-		switch {
-		case rec != nil && rec.isWithdrawn:
-			s.deleteIfWithdrawn(name, rec)
-		case rec != nil && rec.pending != nil:
-			c.writeQueue.Add(s.writeKey(name))
-		case rec == nil && in.objects[name] == nil:
-			c.writeLimiter.Forget(s.writeKey(name))
-		}
-	}
-}
-
-// publishScope publishes all objects of a scope to its shares; c.mu is held.
-func (c *Controller) publishScope(in *scope) {
-	for s := range in.shares {
-		s.publishObjects()
+		s.registry.writeLimiter.Forget(s.writeKey(name))
 	}
 }
 
 // executeWrite executes the pending write of a key, if it is based on the current object.
-func (c *Controller) executeWrite(ctx context.Context, key writeKey) error {
+func (c *writeExecutor) executeWrite(ctx context.Context, key writeKey) error {
 	w := c.getPending(key)
 	if w == nil {
 		return nil
@@ -247,7 +227,7 @@ func (c *Controller) executeWrite(ctx context.Context, key writeKey) error {
 }
 
 // getPending returns the write to execute; nil for none.
-func (c *Controller) getPending(key writeKey) *write {
+func (c *writeExecutor) getPending(key writeKey) *write {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.shares[key.shareKey]; s != nil && s.requests[key.object] != nil && !s.requests[key.object].isDone {
@@ -258,7 +238,7 @@ func (c *Controller) getPending(key writeKey) *write {
 
 // newRequest compares what a write is based on with the current object, and holds the object
 // back until the response. It returns nil if there is no request to send.
-func (c *Controller) newRequest(key writeKey, w *write, to sharedobject.Content) *request {
+func (c *writeExecutor) newRequest(key writeKey, w *write, to sharedobject.Content) *request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.shares[key.shareKey]
@@ -351,7 +331,7 @@ func (s *share) answerRefused(name string, rec *writeRequest, w *write, reason s
 }
 
 // refuseWrite is answerRefused for callers that do not hold c.mu.
-func (c *Controller) refuseWrite(key writeKey, w *write, reason string) {
+func (c *writeExecutor) refuseWrite(key writeKey, w *write, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.shares[key.shareKey]
@@ -373,7 +353,7 @@ func (s *share) publishResult(name string, rec *writeRequest, w *write) {
 	s.releaseReservation(rec)
 	s.deleteIfWithdrawn(name, rec)
 	if rec.pending != nil {
-		s.controller.writeQueue.Add(s.writeKey(name))
+		s.registry.writeQueue.Add(s.writeKey(name))
 	}
 }
 
@@ -387,7 +367,7 @@ func clip(text string, most int) string {
 
 // handleResponse handles the response to a request. It returns an error if the write must be
 // retried.
-func (c *Controller) handleResponse(key writeKey, j *request, made *object, err error) error {
+func (c *writeExecutor) handleResponse(key writeKey, j *request, made *object, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer j.scope.releaseDeletions() // once the answer is taken
