@@ -57,7 +57,7 @@ func (h *fakeHub) execute(name string) {
 	})
 }
 
-// beyond tells whether there is no room for a write; store.mu is held.
+// beyond reports whether there is no room for a write; store.mu is held.
 func (h *fakeHub) beyond(name string, w wire.SharedWrite) bool {
 	if w.Part == wire.PartDeletion {
 		return false

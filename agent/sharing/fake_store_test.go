@@ -149,7 +149,7 @@ func (s *fakeStore) tell(c change) {
 	}
 }
 
-// served tells whether there is a resource, and whether it has a status subresource; s.mu
+// served reports whether there is a resource, and whether it has a status subresource; s.mu
 // is held.
 func (s *fakeStore) served(of schema.GroupVersionResource) (status bool, err error) {
 	if of == namespaces || of == definitions() {

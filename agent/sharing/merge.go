@@ -45,7 +45,7 @@ func (q mergeInput) mergeBothWays(base merge.States, hub, spoke sharedobject.Con
 
 // mergeUncertain does the same when it is not known whether the last write was done.
 func (q mergeInput) mergeUncertain(base merge.States, hub, spoke sharedobject.Content) (step, error) {
-	r, err := q.schema.MergeUnsure(base, *q.uncertainBase, merge.States{Hub: hub, Spoke: spoke}, q.uncertainSide, q.winner)
+	r, err := q.schema.MergeUncertain(base, *q.uncertainBase, merge.States{Hub: hub, Spoke: spoke}, q.uncertainSide, q.winner)
 	if err != nil {
 		return step{}, err
 	}

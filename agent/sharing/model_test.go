@@ -296,7 +296,7 @@ func nonEmpty(text string) []string {
 	return []string{text}
 }
 
-// names tells whether conflicts name a field, or what it is a part of.
+// names reports whether conflicts name a field, or what it is a part of.
 func names(conflicts []string, path string) bool {
 	return slices.ContainsFunc(conflicts, func(named string) bool {
 		rest, ok := strings.CutPrefix(path, named)

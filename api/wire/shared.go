@@ -38,12 +38,11 @@ const (
 	// MaxDecided of them a state fits in a body, however JSON escapes them.
 	maxFields = 16
 	maxField  = 256
-	// fencePrefix is what the key of a fence has in place of the name of an object; no
-	// name begins so.
+	// fencePrefix begins the name in the key of a fence; no object's name begins so.
 	fencePrefix = "#"
 )
 
-// ErrInvalidShared: what a peer says of shared objects is not what it may say.
+// ErrInvalidShared is wrapped by the errors of invalid messages about shared objects.
 var ErrInvalidShared = errors.New("invalid shared object")
 
 // SharedSide is one of the two sides of a shared object.
@@ -55,40 +54,39 @@ const (
 	SharedSpoke SharedSide = "Spoke"
 )
 
-// Share is a SharedResource as far as it is about one cluster.
+// Share is a SharedResource for one cluster.
 type Share struct {
 	Group    string `json:"group"`
 	Version  string `json:"version"`
 	Resource string `json:"resource"`
 	Kind     string `json:"kind"`
-	// HubNamespace and SpokeNamespace are those of the objects.
+	// HubNamespace and SpokeNamespace are the namespaces of the objects.
 	HubNamespace   string `json:"hubNamespace"`
 	SpokeNamespace string `json:"spokeNamespace"`
-	// ToSpoke and ToHub say which changes travel: at least one.
+	// ToSpoke and ToHub say which side's changes are applied to the other: at least one's.
 	ToSpoke bool `json:"toSpoke,omitempty"`
 	ToHub   bool `json:"toHub,omitempty"`
 	// Selector is a label selector; empty is all.
 	Selector string `json:"selector,omitempty"`
 	// Winner is the side whose change stays in a conflict.
 	Winner SharedSide `json:"winner"`
-	// AdoptAny has objects shared that exist on both sides and differ.
+	// AdoptAny shares objects that exist on both sides and differ.
 	AdoptAny bool `json:"adoptAny,omitempty"`
-	// StatusSubresource tells whether the hub's definition has it in Version.
+	// StatusSubresource: the status is a subresource in Version of the hub's definition.
 	StatusSubresource bool `json:"statusSubresource,omitempty"`
-	// Definition is the CustomResourceDefinition that is to be created if there is none.
+	// Definition is the CustomResourceDefinition to create if there is none.
 	Definition json.RawMessage `json:"definition,omitempty"`
 	// HubUID is the UID of the hub's kube-system namespace.
 	HubUID string `json:"hubUID"`
-	// Fence names the [Fence] after which what the hub has not published is absent. It is
-	// another one whenever the hub has read its objects anew.
+	// Fence names the [Fence] after which every object that is not published is absent. It is
+	// another one each time the hub has listed its objects.
 	Fence string `json:"fence,omitempty"`
-	// Confirmed are the tokens of [Hold] that may go on.
+	// Confirmed are the tokens of [Hold]s whose deletions are confirmed.
 	Confirmed []string `json:"confirmed,omitempty"`
-	// Quota bounds the objects of each side: sharing creates none and makes none larger
-	// beyond it.
+	// Quota bounds the objects of each side: beyond it none is created and none made larger.
 	Quota SharedSize `json:"quota"`
-	// Problem says why the hub shares nothing for now: then nothing is written in the
-	// spoke, and what is absent means nothing.
+	// Problem is why the hub shares nothing for now: then the spoke is not written, and absence
+	// means nothing.
 	Problem *ShareProblem `json:"problem,omitempty"`
 }
 
@@ -98,21 +96,20 @@ type ShareProblem struct {
 	Message string `json:"message"`
 }
 
-// SharedKey names an object of a share in Sync: "<share>/<name>".
+// SharedKey identifies an object of a share in Sync: "<share>/<name>".
 type SharedKey struct{ Share, Name string }
 
-// String is the key.
 func (k SharedKey) String() string { return k.Share + "/" + k.Name }
 
-// FenceKey is the key of a fence.
+// FenceKey returns the key of a fence.
 func FenceKey(share, fence string) SharedKey {
 	return SharedKey{Share: share, Name: fencePrefix + fence}
 }
 
-// Fence returns the name of the fence that a key is of; false of an object.
+// Fence returns the name of the fence of a key; false if it is the key of an object.
 func (k SharedKey) Fence() (string, bool) { return strings.CutPrefix(k.Name, fencePrefix) }
 
-// ParseSharedKey reads the key of an object, or of a fence.
+// ParseSharedKey parses the key of an object, or of a fence.
 func ParseSharedKey(key string) (SharedKey, error) {
 	share, name, ok := strings.Cut(key, "/")
 	k := SharedKey{Share: share, Name: name}
@@ -133,32 +130,30 @@ func ParseSharedKey(key string) (SharedKey, error) {
 
 // SharedObject is an object on the hub. The one with the key of a fence is a [Fence].
 type SharedObject struct {
-	// Version names the content: a write says from which one it was made. Empty when the
-	// object is absent.
+	// Version is the hash of the content, which a write is based on. Empty if the object is
+	// absent.
 	Version string `json:"version,omitempty"`
-	// Content is of package inventory; nil when the object is absent.
+	// Content is a content of package sharedobject; nil if the object is absent.
 	Content json.RawMessage `json:"content,omitempty"`
 	// Deleting: the object is being deleted, and waits for its finalizers.
 	Deleting bool `json:"deleting,omitempty"`
-	// Deleted: the hub has seen that the object was deleted. An object that is merely not
-	// published is absent, which proves nothing.
+	// Deleted: the hub has observed the deletion. An object that is merely not published is
+	// absent, which proves no deletion.
 	Deleted bool `json:"deleted,omitempty"`
-	// Unselected: the object is not one that the selector selects, any more.
+	// Unselected: the selector does not select the object, or no longer.
 	Unselected bool `json:"unselected,omitempty"`
-	// Applied is the generation of the latest write of this cluster that was done, and
-	// Refused that of the latest that was refused, for Reason; 0 when the hub knows of
-	// none. Result is the content that the write of Applied left, where that is not what
-	// was asked for.
+	// Applied is the generation of the latest write of this cluster that was done, and Refused
+	// that of the latest that was refused, for Reason; 0 for none. Result is the content after
+	// Applied, where that is not as requested.
 	Applied int64           `json:"applied,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
 	Refused int64           `json:"refused,omitempty"`
 	Reason  string          `json:"reason,omitempty"`
 }
 
-// Fence follows all objects of a share that the hub had when it read them. Its key is a
-// [FenceKey].
+// Fence follows all objects of a list of the hub. Its key is a [FenceKey].
 type Fence struct {
-	// Version is the number that is the resourceVersion of that list.
+	// Version is the number of the list's resourceVersion.
 	Version int64 `json:"version"`
 }
 
@@ -174,49 +169,49 @@ const (
 	PartDeletion SharedPart = "Deletion"
 )
 
-// SharedWrite asks the hub to make one request for one object.
+// SharedWrite requests one write of one object on the hub.
 type SharedWrite struct {
 	Part SharedPart `json:"part"`
-	// Seen is the Version of the object that it was made from; empty creates it. UID of
-	// the resource is that of the object. A hub that has another version answers with
-	// that and does nothing.
+	// Seen is the Version of the object that the write is based on; empty to create it. The UID
+	// of the resource is that of the object. A hub that has another version publishes that and
+	// does nothing.
 	Seen string `json:"seen,omitempty"`
-	// Content is the whole content that the object is to have; nil in a deletion. Only
-	// Part of it is written.
+	// Content is the whole content that the object is to have; nil for a deletion. Only Part of
+	// it is written.
 	Content json.RawMessage `json:"content,omitempty"`
 }
 
-// ShareState is what a spoke says of a share.
+// ShareState is a spoke's report of a share.
 type ShareState struct {
-	// Generation is that of the SharedResource.
+	// Generation is the SharedResource's.
 	Generation int64 `json:"generation"`
-	// Objects is the number of those that both sides have, Conflicts of those that differ
-	// and are not shared.
+	// Objects is how many objects both sides have, Conflicts how many of them differ and are
+	// not shared.
 	Objects   int `json:"objects"`
 	Conflicts int `json:"conflicts,omitempty"`
-	// LastError says why an object is not the same on both sides.
+	// LastError is why an object is not in sync.
 	LastError string `json:"lastError,omitempty"`
-	// Problem says why the spoke shares nothing; nil when it does.
+	// Problem is why the spoke shares nothing; nil if it does.
 	Problem *ShareProblem `json:"problem,omitempty"`
-	// Hold says that deletions wait to be confirmed.
+	// Hold is set while deletions wait to be confirmed.
 	Hold *Hold `json:"hold,omitempty"`
-	// QuotaReached says which objects wait for room within a quota; nil when none do.
+	// QuotaReached names the objects that wait for quota; nil for none.
 	QuotaReached *ShareProblem `json:"quotaReached,omitempty"`
-	// Decided are the latest conflicts that the winner decided, oldest first.
+	// Decided are the latest decided conflicts, oldest first.
 	Decided []Decided `json:"decided,omitempty"`
 }
 
-// Hold is of deletions that nothing proves.
+// Hold is a set of unproven deletions.
 type Hold struct {
 	Reason string `json:"reason"`
-	// Token confirms them, and no later ones.
+	// Token confirms these deletions, and no later ones.
 	Token   string `json:"token"`
 	Message string `json:"message"`
 }
 
-// Decided is a conflict that was decided.
+// Decided is a conflict that the winner has decided.
 type Decided struct {
-	// Number grows with each, across restarts of the agent too.
+	// Number increases with each decision, across restarts of the agent too.
 	Number int64      `json:"number"`
 	Name   string     `json:"name"`
 	Fields []string   `json:"fields"`
@@ -343,8 +338,8 @@ func DecodeShareState(body []byte) (ShareState, error) {
 	return s, nil
 }
 
-// validate takes tokens alone that are words: somebody copies them into a command, and
-// several are told apart by what no word has.
+// validate accepts only words as tokens: users copy them into a command, and a list of them is
+// separated by other characters.
 func (h *Hold) validate() error {
 	if h == nil {
 		return nil
@@ -373,7 +368,7 @@ func (d Decided) validate() error {
 	return nil
 }
 
-// NewDecided makes a decision that [DecodeShareState] takes, however many fields it is of.
+// NewDecided returns a decision that [DecodeShareState] accepts, however many fields it has.
 func NewDecided(number int64, name string, fields []string, winner SharedSide) Decided {
 	d := Decided{Number: number, Name: name, Winner: winner}
 	for i, f := range fields {
@@ -386,12 +381,12 @@ func NewDecided(number int64, name string, fields []string, winner SharedSide) D
 	return d
 }
 
-// NewShareProblem makes a problem that peers take, however long its message is.
+// NewShareProblem returns a problem that peers accept, however long its message is.
 func NewShareProblem(reason, message string) *ShareProblem {
 	return &ShareProblem{Reason: reason, Message: ClipReason(message)}
 }
 
-// ClipReason cuts a text to what peers take as one.
+// ClipReason truncates a text to the length that peers accept.
 func ClipReason(text string) string { return clipUTF8(text[:min(len(text), maxReason)]) }
 
 func (p *ShareProblem) validate() error {

@@ -12,29 +12,28 @@ import (
 	syncv1alpha1 "github.com/spokelet/spokelet/api/sync/v1alpha1"
 )
 
-// maxWaiting bounds the objects that are named of those that wait for room.
+// maxWaiting bounds how many of the waiting objects are named.
 const maxWaiting = 3
 
-// SharedSize is that of objects together: how many there are, and the bytes of their
-// contents.
+// SharedSize is a number of objects, and the bytes of their contents.
 type SharedSize struct {
 	Objects int   `json:"objects"`
 	Bytes   int64 `json:"bytes"`
 }
 
-// Plus is the size with further objects.
+// Plus returns the sum of two sizes.
 func (s SharedSize) Plus(more SharedSize) SharedSize {
 	return SharedSize{Objects: s.Objects + more.Objects, Bytes: s.Bytes + more.Bytes}
 }
 
-// Minus is the size without some of the objects.
+// Minus returns the difference of two sizes.
 func (s SharedSize) Minus(less SharedSize) SharedSize {
 	return SharedSize{Objects: s.Objects - less.Objects, Bytes: s.Bytes - less.Bytes}
 }
 
-// Exceeded is the reason for which a write is beyond a quota that makes of an object which
-// has one size one that has another, beside the others that there are; empty where it is
-// not. What makes no object and none larger never is, however much there is.
+// Exceeded returns why a write exceeds a quota that changes an object's size from has to wants
+// beside the others; empty if it does not. A write that neither creates an object nor makes
+// one larger never does.
 func (s SharedSize) Exceeded(others, has, wants SharedSize) (reason string) {
 	all := others.Plus(wants)
 	switch {
@@ -46,7 +45,7 @@ func (s SharedSize) Exceeded(others, has, wants SharedSize) (reason string) {
 	return ""
 }
 
-// Limit is what a quota says for a reason.
+// Limit returns the quota of a reason.
 func (s SharedSize) Limit(reason string) string {
 	if reason == syncv1alpha1.ReasonTooManyObjects {
 		return fmt.Sprintf("%d objects", s.Objects)
@@ -54,8 +53,8 @@ func (s SharedSize) Limit(reason string) string {
 	return resource.NewQuantity(s.Bytes, resource.BinarySI).String()
 }
 
-// QuotaReached says which objects wait for room within a limit of a side, by their names,
-// sorted.
+// QuotaReached returns the problem of the named objects, sorted, that wait for a limit of a
+// side.
 func QuotaReached(reason, side, limit string, names []string) *ShareProblem {
 	named, more := names, ""
 	if len(names) > maxWaiting {

@@ -366,7 +366,7 @@ func (a *agent) knows(key string) (said, bool) {
 	return o, ok
 }
 
-// fenced tells whether the agent has seen the fence that a share names, and no other.
+// fenced reports whether the agent has seen the fence that a share names, and no other.
 func (a *agent) fenced(share string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

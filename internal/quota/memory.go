@@ -13,8 +13,8 @@ import (
 // ErrExhausted is wrapped by every refusal of a [Memory].
 var ErrExhausted = errors.New("memory budget is exhausted")
 
-// ErrTooLarge is wrapped, beside ErrExhausted, by the refusal of what would not fit
-// if nothing else were held: trying again later is in vain.
+// ErrTooLarge is wrapped, beside ErrExhausted, by the refusal of what would not fit even if
+// nothing else were held: a retry is useless.
 var ErrTooLarge = errors.New("more than one owner may hold")
 
 // Memory counts the bytes that are held for each owner, and refuses or delays what
@@ -28,8 +28,8 @@ type Memory struct {
 	held    map[string]int64 // guarded by mu, without owners that hold nothing
 	sum     int64            // guarded by mu
 	refused uint64           // guarded by mu
-	// freed is closed when something is given back; guarded by mu, nil while nobody
-	// was refused since.
+	// freed is closed when bytes are released; guarded by mu, nil while nobody was refused
+	// since.
 	freed chan struct{}
 }
 
@@ -48,14 +48,14 @@ func NewGuaranteedMemory(perOwner, total, guaranteed int64) *Memory {
 	return m
 }
 
-// Held is how many bytes are held, of all owners together.
+// Held returns how many bytes are held, of all owners together.
 func (m *Memory) Held() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sum
 }
 
-// Refused is how often a bound was met, delays included.
+// Refused returns how often a bound was reached, delays included.
 func (m *Memory) Refused() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +66,8 @@ func (m *Memory) Refused() uint64 {
 // it. An owner may have many, which share the owner's bound.
 func (m *Memory) Account(owner string) *Account { return &Account{memory: m, owner: owner} }
 
-// acquire takes n bytes for the owner. The channel that comes with an error is closed
-// when something is given back.
+// acquire takes n bytes for the owner. The channel that comes with an error is closed when
+// bytes are released.
 func (m *Memory) acquire(owner string, n int64) (freed <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

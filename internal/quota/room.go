@@ -5,10 +5,10 @@ package quota
 
 import "slices"
 
-// Room has places for what holders bring, some of them for each holder. A newcomer gets one
-// always. When its holder has all of its share, the oldest of that holder goes. When the room
-// is full, the oldest of the holder with the most goes: who fills the room evicts his own and
-// not those of who came once. It is not safe for concurrent use.
+// Room is a bounded list of places with an eviction rule: a newcomer always gets a place. When
+// its holder has all of its share, the holder's oldest is evicted. When the room is full, the
+// oldest of the holder with the most is evicted, so that a holder that fills the room evicts
+// its own. It is not safe for concurrent use.
 type Room[T comparable] struct {
 	places, perHolder int
 	taken             int
@@ -20,8 +20,8 @@ func NewRoom[T comparable](places, perHolder int) *Room[T] {
 	return &Room[T]{places: places, perHolder: perHolder, holders: map[string][]T{}}
 }
 
-// Add gives a newcomer a place, and returns the one that has to leave for it if full is true.
-// That one still has its place, and the caller removes it.
+// Add gives a newcomer a place. If full is true the caller must remove oldest, which still has
+// its place.
 func (r *Room[T]) Add(holder string, newcomer T) (oldest T, full bool) {
 	own := r.holders[holder]
 	switch {
@@ -45,7 +45,7 @@ func (r *Room[T]) crowd() (most []T) {
 	return most
 }
 
-// Remove frees a place. One that has left already is left alone.
+// Remove frees a place, if it is taken.
 func (r *Room[T]) Remove(holder string, it T) {
 	own := r.holders[holder]
 	i := slices.Index(own, it)

@@ -5,9 +5,8 @@ package quota
 
 import "sync"
 
-// Slots counts what is in use, in all and by each holder. It never blocks: who
-// asks gets it at once or not at all. It is safe for concurrent use; a nil Slots
-// has no bounds.
+// Slots counts what is in use, in total and by each holder. It never blocks: a request
+// succeeds at once or fails. It is safe for concurrent use; a nil Slots has no bounds.
 type Slots struct {
 	total, each int64
 
@@ -21,7 +20,7 @@ func NewSlots(total, each int64) *Slots {
 	return &Slots{total: total, each: each, by: map[string]int64{}}
 }
 
-// Take reports whether the holder got n more.
+// Take takes n for the holder, or returns false.
 func (s *Slots) Take(holder string, n int64) bool {
 	if s == nil {
 		return true
@@ -36,7 +35,7 @@ func (s *Slots) Take(holder string, n int64) bool {
 	return true
 }
 
-// Give takes n back from the holder, who has as many.
+// Give returns n of the holder.
 func (s *Slots) Give(holder string, n int64) {
 	if s == nil {
 		return
@@ -49,7 +48,7 @@ func (s *Slots) Give(holder string, n int64) {
 	}
 }
 
-// Used is how many are in use, of all holders together; 0 is of a nil Slots.
+// Used returns how many are in use, of all holders together; 0 for a nil Slots.
 func (s *Slots) Used() int64 {
 	if s == nil {
 		return 0
@@ -59,7 +58,7 @@ func (s *Slots) Used() int64 {
 	return s.used
 }
 
-// Each is how many one holder may have; 0 is of a nil Slots.
+// Each returns how many one holder may have; 0 for a nil Slots.
 func (s *Slots) Each() int64 {
 	if s == nil {
 		return 0
@@ -67,16 +66,14 @@ func (s *Slots) Each() int64 {
 	return s.each
 }
 
-// Share is one slot of a holder's. What says of what it is one, for those who are told
-// that there was none.
+// Share is one slot of a holder. What names the kind of slot in errors.
 type Share struct {
 	Slots        *Slots
 	Holder, What string
 }
 
-// TakeAll takes one slot for each share, or none at all: then full is the first share
-// that there was no slot for. What was taken is given back by leave, which may be
-// called more than once.
+// TakeAll takes one slot for each share, or none: then full is the first share without a free
+// slot. leave returns the slots; it may be called more than once.
 func TakeAll(shares ...Share) (leave func(), full *Share) {
 	give := func(shares []Share) {
 		for _, s := range shares {

@@ -14,9 +14,9 @@ type Rate struct {
 	Burst     int64
 }
 
-// Writes spaces what is written to the hub's store for each owner, by size. A write
-// is never split and never refused: what it costs beyond the bound is waited for
-// before the next. It is safe for concurrent use; a nil Writes has no bounds.
+// Writes limits the rate of writes to the hub's store for each owner, by size. A write is
+// never split and never refused: its excess delays the next one. It is safe for concurrent
+// use; a nil Writes has no bounds.
 type Writes struct {
 	perOwner, total Rate
 
@@ -31,8 +31,7 @@ func NewWrites(perOwner, total Rate) *Writes {
 	return &Writes{perOwner: perOwner, total: total, owners: map[string]*bucket{}}
 }
 
-// Wait returns how long the owner's next write has to wait, 0 when it need not. It
-// takes nothing.
+// Wait returns how long the owner's next write must wait; 0 if it need not. It takes nothing.
 func (w *Writes) Wait(owner string) time.Duration {
 	if w == nil {
 		return 0
@@ -65,8 +64,8 @@ func (w *Writes) Spend(owner string, n int64) {
 	b.spend(w.perOwner, now, n)
 }
 
-// deleteIdle drops the owners that have their burst again, and cost nothing until they
-// write once more. It looks at most once in the time that a bucket needs to be full.
+// deleteIdle drops the owners whose bucket is full. It runs at most once in the time that a
+// bucket needs to be full.
 func (w *Writes) deleteIdle(now time.Time) {
 	if now.Sub(w.deletedIdleAt) < w.perOwner.duration(w.perOwner.Burst) {
 		return

@@ -34,7 +34,7 @@ type change struct {
 	durable chan struct{}
 }
 
-// isNoop tells whether there is nothing to write: all changes are deletions, and no segment
+// isNoop reports whether there is nothing to write: all changes are deletions, and no segment
 // contains a version of them.
 func (b *batch) isNoop() bool { return b.target.version == "" && len(b.written) == 0 }
 

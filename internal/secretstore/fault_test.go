@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,29 +114,6 @@ func TestDeletedKeyDoesNotReturnWithAChangedSegment(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestPutDuringRewriteOfADeletedSegmentIsStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newAPIServer()
-		var p *process
-		p = start(t, server, func(verb, _ string) outcome {
-			if verb == "create" && server.count("create") > 0 {
-				p.begin(t, "a", "again", false)
-			}
-			return served
-		})
-		p.begin(t, "a", "1", false)
-		p.put(t, "b", "1")
-		server.change(server.only(t), nil)
-		p.Delete("a")
-		p.put(t, "b", "2")
-		calm()
-		if diff := cmp.Diff(map[string]string{"a": "again", "b": "2"}, allOf(p.Store)); diff != "" {
-			t.Errorf("content (-want +got):\n%s", diff)
-		}
-		wantConsistent(t, p.Store, server)
-	})
 }
 
 func TestRequestWithoutAnswerIsRetriedSafely(t *testing.T) {
@@ -272,31 +248,6 @@ func TestRunCancelsHangingRequestAfterFlushTimeout(t *testing.T) {
 		if err := p.end(); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 5*time.Second {
 			t.Errorf("it took %s, error %v; want 5 s and %v", time.Since(began), err, context.DeadlineExceeded)
 		}
-	})
-}
-
-func TestFailedDeletionOfASegmentIsHarmless(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server, refuse := newAPIServer(), &atomic.Bool{}
-		refuse.Store(true)
-		p := start(t, server, func(verb, _ string) outcome { return lostUnless(verb != "delete" || !refuse.Load()) })
-		want := map[string]string{}
-		for i := range 40 {
-			key := fmt.Sprint("key-", i%13)
-			want[key] = strings.Repeat(key, 1+i%7)
-			p.put(t, key, want[key])
-			if i%5 == 0 {
-				p.Delete(key)
-				delete(want, key)
-			}
-			time.Sleep(time.Duration(i%3) * 600 * time.Millisecond)
-		}
-		calm()
-		wantStored(t, server, want)
-		refuse.Store(false)
-		calm()
-		wantConsistent(t, p.Store, server)
-		wantStored(t, server, want)
 	})
 }
 

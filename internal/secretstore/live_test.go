@@ -4,7 +4,6 @@
 package secretstore
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -89,79 +88,5 @@ func TestLiveLargestRecordFits(t *testing.T) {
 	p.put(t, "text", strings.Repeat("text", 1<<20))
 	if got := allOf(liveStart(t, secrets).Store); got["large"] != value || len(got["text"]) != 4<<20 {
 		t.Errorf("%d and %d bytes were stored", len(got["large"]), len(got["text"]))
-	}
-}
-
-func TestLiveForeignChangeOfASegment(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		change func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error
-		want   int
-	}{
-		"Deleted": {reason: "It is written anew.", want: 1, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
-			return secrets.Delete(t.Context(), s.Name, metav1.DeleteOptions{})
-		}},
-		"Annotated": {reason: "It is updated.", want: 1, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
-			s.Annotations = map[string]string{"theirs": "yes"}
-			_, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{})
-			return err
-		}},
-		"Rewritten": {reason: "It is overwritten.", want: 1, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
-			segmentOf(1<<40, entry{Key: "a", Value: []byte("theirs")})(s)
-			_, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{})
-			return err
-		}},
-		"Garbled": {reason: "It is left alone.", want: 2, change: func(t *testing.T, secrets typedcorev1.SecretInterface, s *corev1.Secret) error {
-			s.Data = nil
-			_, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{})
-			return err
-		}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			secrets := liveSecrets(t)
-			p := liveStart(t, secrets)
-			p.put(t, "a", "1")
-			p.put(t, "b", "1")
-			if err := tc.change(t, secrets, &listed(t, secrets)[0]); err != nil {
-				t.Fatal(err)
-			}
-			p.put(t, "b", "2")
-			livetest.Eventually(t, fmt.Sprint("Secrets are ", tc.want), func() bool { return len(listed(t, secrets)) == tc.want })
-			if diff := cmp.Diff(map[string]string{"a": "1", "b": "2"}, allOf(liveStart(t, secrets).Store)); diff != "" {
-				t.Errorf("%s\nstored (-want +got):\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-// A deletion is bound to the version that the process knows: one that comes late does not
-// hit what was written since.
-func TestLiveLateDeletionConflicts(t *testing.T) {
-	secrets := liveSecrets(t)
-	p := liveStart(t, secrets)
-	p.put(t, "a", "1")
-	s := listed(t, secrets)[0]
-	late := &segment{name: s.Name, version: s.ResourceVersion}
-	p.put(t, "a", "2")
-	if err := p.deleteSecret(t.Context(), late); err == nil {
-		t.Error("it was done")
-	}
-	if got := allOf(liveStart(t, secrets).Store); got["a"] != "2" {
-		t.Errorf("a is %q, want 2", got["a"])
-	}
-}
-
-func TestLiveRemoveDeletesAll(t *testing.T) {
-	secrets := liveSecrets(t)
-	p := liveStart(t, secrets)
-	p.put(t, "a", "1")
-	p.put(t, "b", strings.Repeat("2", 1000))
-	p.put(t, "c", "1")
-	if err := Remove(t.Context(), secrets, "test"); err != nil {
-		t.Fatal(err)
-	}
-	if left := listed(t, secrets); len(left) != 0 {
-		t.Errorf("%d are left", len(left))
 	}
 }

@@ -78,7 +78,7 @@ func lastError(p *process) error {
 	return p.err
 }
 
-// settled tells whether the latest state of a key is durable, also if it is deleted.
+// settled reports whether the latest state of a key is durable, also if it is deleted.
 func (s *Store) settled(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

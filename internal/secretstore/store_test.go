@@ -234,21 +234,6 @@ func TestDurableChannelClosesWithItsValueOrALaterState(t *testing.T) {
 	}
 }
 
-func TestUnchangedValueIsNotWrittenAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newAPIServer()
-		p := start(t, server, nil)
-		p.put(t, "a", "1")
-		if !closed(p.begin(t, "a", "1", true)) {
-			t.Error("it is not durable")
-		}
-		calm()
-		if server.writes() != 1 {
-			t.Errorf("%d writes, want one", server.writes())
-		}
-	})
-}
-
 // noise cannot be compressed.
 func noise(n int) []byte {
 	random := rand.New(rand.NewPCG(1, 1))

@@ -50,7 +50,7 @@ func Of(obj *unstructured.Unstructured) Content {
 	return out
 }
 
-// Annotated tells whether an object has any annotation, shared or not.
+// Annotated reports whether an object has any annotation, shared or not.
 func Annotated(obj *unstructured.Unstructured) bool { return len(obj.GetAnnotations()) > 0 }
 
 // setShared keeps the shared ones of labels or annotations, if there are any.

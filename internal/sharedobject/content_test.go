@@ -4,7 +4,6 @@
 package sharedobject
 
 import (
-	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -100,30 +99,6 @@ func TestOfSelectsSharedFields(t *testing.T) {
 	}
 }
 
-func TestOfSharesTheFieldsOfTheObject(t *testing.T) {
-	obj := objectOf(t, `{"metadata": {"labels": {"l": "1"}}, "spec": {"a": 1}}`)
-	c := Of(obj)
-	obj.Object["spec"].(map[string]any)["a"] = int64(2)
-	obj.SetLabels(map[string]string{"l": "2"})
-	if got := encode(t, c); got != `{"metadata":{"labels":{"l":"1"}},"spec":{"a":2}}` {
-		t.Errorf("content is %s: its fields are those of the object, its metadata is its own", got)
-	}
-}
-
-func TestAnnotatedCountsPrivateAnnotations(t *testing.T) {
-	for object, want := range map[string]bool{
-		`{"metadata": {"annotations": {` + lastApplied + `}}}`: true,
-		`{"metadata": {"annotations": {"a": ""}}}`:             true,
-		`{"metadata": {"annotations": {}}}`:                    false,
-		`{"metadata": {"labels": {"l": "1"}}}`:                 false,
-		`{}`:                                                   false,
-	} {
-		if got := Annotated(objectOf(t, object)); got != want {
-			t.Errorf("%s: %t", object, got)
-		}
-	}
-}
-
 func TestEncodeIsDeterministic(t *testing.T) {
 	keys := strings.Split("z y x w v u t s r q p o n m l k j i h g f e d c b a", " ")
 	forward, backward := Content{}, Content{}
@@ -178,21 +153,6 @@ func TestContentRoundTrip(t *testing.T) {
 				t.Errorf("%s: %v (-want +got):\n%s", tc.reason, err, diff)
 			}
 		})
-	}
-}
-
-func TestEncodedBytesSurviveRawMessage(t *testing.T) {
-	raw := []byte(encode(t, contentOf(t, `{"spec": {"html": "<a href='&'>", "lines": "\u2028", "float": 1e21, "list": [ 1 , 2.50 ]}}`)))
-	body, err := json.Marshal([]json.RawMessage{raw})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []json.RawMessage
-	if err := json.Unmarshal(body, &got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(raw), string(got[0])); diff != "" {
-		t.Errorf("the other side would see another version (-want +got):\n%s", diff)
 	}
 }
 
@@ -251,49 +211,6 @@ func TestVersionDependsOnContent(t *testing.T) {
 	}
 	if Version([]byte(`{"spec":1}`)) == one {
 		t.Error("two contents have the same version")
-	}
-}
-
-func TestContentLabelsAndStatus(t *testing.T) {
-	c := contentOf(t, `{"metadata": {"labels": {"l": "1"}}, "status": null}`)
-	if diff := cmp.Diff(map[string]string{"l": "1"}, c.Labels()); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
-	if status, ok := c.Status(); status != nil || !ok {
-		t.Errorf("a status that is null: %v, %t", status, ok)
-	}
-	c = contentOf(t, `{"metadata": {"annotations": {"a": "1"}}}`)
-	if labels := c.Labels(); len(labels) > 0 {
-		t.Errorf("labels of a content without: %v", labels)
-	}
-	if status, ok := c.Status(); status != nil || ok {
-		t.Errorf("a status that is missing: %v, %t", status, ok)
-	}
-	if labels := Content(nil).Labels(); len(labels) > 0 {
-		t.Errorf("labels of nothing: %v", labels)
-	}
-}
-
-func TestWithStatusReplacesStatus(t *testing.T) {
-	tests := map[string]struct{ reason, content, other, want string }{
-		"another status": {reason: "it replaces the first", content: `{"spec": 1, "status": 2}`, other: `{"spec": 3, "status": 4}`, want: `{"spec": 1, "status": 4}`},
-		"a first status": {reason: "it is added", content: `{"spec": 1}`, other: `{"status": {"a": 1}}`, want: `{"spec": 1, "status": {"a": 1}}`},
-		"no status":      {reason: "it is dropped", content: `{"spec": 1, "status": 2}`, other: `{"spec": 3}`, want: `{"spec": 1}`},
-		"a null status":  {reason: "it is one", content: `{"spec": 1, "status": 2}`, other: `{"status": null}`, want: `{"spec": 1, "status": null}`},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			c, other := contentOf(t, tc.content), contentOf(t, tc.other)
-			if diff := cmp.Diff(contentOf(t, tc.want), c.WithStatus(other)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-			if encode(t, c) != encode(t, contentOf(t, tc.content)) || encode(t, other) != encode(t, contentOf(t, tc.other)) {
-				t.Error("a content was changed")
-			}
-		})
-	}
-	if diff := cmp.Diff(Content{"spec": int64(1)}, contentOf(t, `{"spec": 1, "status": 2}`).WithStatus(nil)); diff != "" {
-		t.Errorf("with the status of nothing (-want +got):\n%s", diff)
 	}
 }
 

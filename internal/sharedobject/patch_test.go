@@ -162,50 +162,6 @@ func TestPatchTransformsContent(t *testing.T) {
 	}
 }
 
-func TestPatchIsDeterministic(t *testing.T) {
-	from := contentOf(t, `{"metadata": {"labels": {"b/x": "1", "a": "1", "c": "1"}}, "z": 1, "data": {"d": 1}, "status": 1}`)
-	to := contentOf(t, `{"metadata": {"labels": {"b/x": "2", "c": "1"}, "annotations": {"n": "1", "m": "<"}}, "z": null, "spec": {"s": 1}, "status": 2}`)
-	tests := map[string]struct {
-		reason string
-		target Target
-		status bool
-		want   string
-	}{
-		"without annotations": {
-			reason: "the map is made", target: Target{ResourceVersion: "5"},
-			want: `[{"op":"replace","path":"/metadata/resourceVersion","value":"5"},` +
-				`{"op":"remove","path":"/metadata/labels/a"},{"op":"add","path":"/metadata/labels/b~1x","value":"2"},` +
-				`{"op":"add","path":"/metadata/annotations","value":{"m":"\u003c","n":"1"}},` +
-				`{"op":"remove","path":"/data"},{"op":"add","path":"/spec","value":{"s":1}},{"op":"add","path":"/status","value":2},{"op":"add","path":"/z","value":null}]`,
-		},
-		"with private annotations and a subresource": {
-			reason: "the map is kept, and the status is left to the other patch", target: Target{ResourceVersion: "5", Annotated: true, Subresource: true},
-			want: `[{"op":"replace","path":"/metadata/resourceVersion","value":"5"},` +
-				`{"op":"remove","path":"/metadata/labels/a"},{"op":"add","path":"/metadata/labels/b~1x","value":"2"},` +
-				`{"op":"add","path":"/metadata/annotations/m","value":"\u003c"},{"op":"add","path":"/metadata/annotations/n","value":"1"},` +
-				`{"op":"remove","path":"/data"},{"op":"add","path":"/spec","value":{"s":1}},{"op":"add","path":"/z","value":null}]`,
-		},
-		"the status": {
-			reason: "nothing else is written", target: Target{ResourceVersion: "5", Annotated: true, Subresource: true}, status: true,
-			want: `[{"op":"replace","path":"/metadata/resourceVersion","value":"5"},{"op":"add","path":"/status","value":2}]`,
-		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			for range 10 {
-				patch := tc.target.Patch
-				if tc.status {
-					patch = tc.target.StatusPatch
-				}
-				got, err := patch(from, to)
-				if diff := cmp.Diff(tc.want, string(got)); diff != "" || err != nil {
-					t.Fatalf("%s: %v (-want +got):\n%s", tc.reason, err, diff)
-				}
-			}
-		})
-	}
-}
-
 func TestPatchRefusesInvalidValues(t *testing.T) {
 	to := Content{"spec": func() {}, "status": func() {}}
 	if raw, err := (Target{}).Patch(Content{}, to); err == nil || raw != nil {

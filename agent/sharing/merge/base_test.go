@@ -159,7 +159,7 @@ func TestMergeUncertainFollowsWrittenSide(t *testing.T) {
 			for winner, text := range map[Side]string{Hub: c.hubWins, Spoke: or(c.spokWins, c.hubWins)} {
 				want := Result{States: States{Hub: content(t, text), Spoke: content(t, text)}, Conflicts: c.conflicts}
 				for range 2 {
-					got, err := s.MergeUnsure(States{Hub: a, Spoke: a}, States{Hub: b, Spoke: b}, now, c.written, winner)
+					got, err := s.MergeUncertain(States{Hub: a, Spoke: a}, States{Hub: b, Spoke: b}, now, c.written, winner)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -177,7 +177,7 @@ func TestMergeUncertainKeepsChangesOfBothSides(t *testing.T) {
 	s := testSchema(t)
 	has, lacks := content(t, `{spec: {free: {x: 1}}}`), content(t, `{spec: {free: {}}}`)
 	// The hub's x was dropped by the spoke, or else the hub has just got it.
-	got, err := s.MergeUnsure(States{Hub: has, Spoke: lacks}, States{Hub: lacks, Spoke: lacks}, States{Hub: has, Spoke: lacks}, Spoke, Hub)
+	got, err := s.MergeUncertain(States{Hub: has, Spoke: lacks}, States{Hub: lacks, Spoke: lacks}, States{Hub: has, Spoke: lacks}, Spoke, Hub)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,13 @@
 
 // Package merge decides what an object becomes that exists in the hub and in the
 // spoke and is kept the same in both: what either side changed since they were
-// last in step is applied to the other, field by field. It is pure; whoever calls
+// last in sync is applied to the other, field by field. It is pure; whoever calls
 // it reads and writes.
 //
 // The content of an object is a map of its top-level fields as the JSON decoder of
 // apimachinery gives them: metadata with labels and annotations, spec, status, and
 // whatever else the resource has; no apiVersion, kind or other metadata. The base
-// of a side is the content that it had when both were last in step. The two bases
+// of a side is the content that it had when both were last in sync. The two bases
 // are equal but where a side's definition drops a field.
 //
 //	nobody changed a field            both sides keep it

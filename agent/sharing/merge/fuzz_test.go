@@ -38,7 +38,7 @@ func FuzzMerge(f *testing.F) {
 		lawsOfEqualBases(t, s, was.Hub, now, winner)
 		laws(t, s, was, now, winner)
 		laws(t, s, was, States{Hub: now.Spoke, Spoke: now.Hub}, winner)
-		if _, err := s.MergeUnsure(was, now, equalBases(now.Spoke), Hub, winner); err != nil {
+		if _, err := s.MergeUncertain(was, now, equalBases(now.Spoke), Hub, winner); err != nil {
 			t.Error(err)
 		}
 		s.Prune(was.Hub, now.Spoke)

@@ -46,7 +46,7 @@ func (k keyedList) intersect(other keyedList) keyedList {
 	return part
 }
 
-// isSameOrder tells whether the keys that both lists have are in the same order.
+// isSameOrder reports whether the keys that both lists have are in the same order.
 func isSameOrder(a, b keyedList) bool {
 	return !a.unknown && !b.unknown && slices.Equal(a.intersect(b).keys, b.intersect(a).keys)
 }

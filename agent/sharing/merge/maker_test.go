@@ -229,7 +229,7 @@ func gather(of *shape, at string, v any, found map[string]string) {
 	}
 }
 
-// covered tells whether a path is that of a conflict, or of a part of one.
+// covered reports whether a path is that of a conflict, or of a part of one.
 func covered(path string, conflicts []string) bool {
 	return slices.ContainsFunc(conflicts, func(conflict string) bool {
 		rest, ok := strings.CutPrefix(path, conflict)

@@ -51,14 +51,14 @@ func (s *Schema) Merge(base, now States, winner Side) (Result, error) {
 	return s.merge([]States{base}, now, walker{schema: s, winner: winner})
 }
 
-// MergeUnsure is Merge if the outcome of a write of one side was lost, so that either
+// MergeUncertain is Merge if the outcome of a write of one side was lost, so that either
 // of two bases may hold: which one does is told, field by field, by what the side has
 // that was written. Where it has what neither base has, or both have, a field that
 // becomes the same with both becomes that; any other is a conflict, as is every field
 // that is one with either base.
 //
 // The error wraps [ErrUnknownSide] or [ErrNotJSON].
-func (s *Schema) MergeUnsure(a, b, now States, written, winner Side) (Result, error) {
+func (s *Schema) MergeUncertain(a, b, now States, written, winner Side) (Result, error) {
 	if written != Hub && written != Spoke {
 		return Result{}, fmt.Errorf("written %q: %w", written, ErrUnknownSide)
 	}

@@ -448,12 +448,12 @@ func TestMergeRefusesInvalidContent(t *testing.T) {
 			if _, err := s.Merge(c.base, c.now, c.winner); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", c.reason, err)
 			}
-			if _, err := s.MergeUnsure(States{}, c.base, c.now, Hub, c.winner); !errors.Is(err, c.want) {
+			if _, err := s.MergeUncertain(States{}, c.base, c.now, Hub, c.winner); !errors.Is(err, c.want) {
 				t.Errorf("%s: unsure: %v", c.reason, err)
 			}
 		})
 	}
-	if _, err := s.MergeUnsure(States{good, good}, States{good, good}, States{good, good}, "", Hub); !errors.Is(err, ErrUnknownSide) {
+	if _, err := s.MergeUncertain(States{good, good}, States{good, good}, States{good, good}, "", Hub); !errors.Is(err, ErrUnknownSide) {
 		t.Errorf("nothing was written: %v", err)
 	}
 	if _, err := s.Apply(good, bad, good); !errors.Is(err, ErrNotJSON) {

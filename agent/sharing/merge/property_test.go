@@ -45,7 +45,7 @@ func laws(t *testing.T, s *Schema, base, now States, winner Side) {
 			t.Errorf("%s: %v, not %v", name, again, got)
 		}
 	}
-	unsure, err := s.MergeUnsure(base, base, now, Hub, winner)
+	unsure, err := s.MergeUncertain(base, base, now, Hub, winner)
 	if err != nil || !sameStates(unsure.States, got.States) || !slices.Equal(unsure.Conflicts, got.Conflicts) {
 		t.Errorf("unsure of one base: %v, %v, not %v", unsure, err, got)
 	}
@@ -159,7 +159,7 @@ func TestConflictsWereChangedOnBothSides(t *testing.T) {
 	}
 }
 
-// touched tells whether a path was changed, or a part of it, or what it is a part of.
+// touched reports whether a path was changed, or a part of it, or what it is a part of.
 func touched(path string, changed []string) bool {
 	return covered(path, changed) || slices.ContainsFunc(changed, func(c string) bool { return covered(c, []string{path}) })
 }

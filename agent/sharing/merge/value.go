@@ -42,7 +42,7 @@ func lookup(m any, key string) any {
 	return absent{}
 }
 
-// isEqual tells whether two values are equal. Numbers go by their value.
+// isEqual reports whether two values are equal. Numbers go by their value.
 func isEqual(a, b any) bool {
 	switch a := a.(type) {
 	case unknown:

@@ -19,7 +19,7 @@ type walker struct {
 }
 
 // merge returns what a value becomes on both sides. The bases are what it may
-// have been when both were last in step: one, or more if the merge is unsure.
+// have been when both were last in sync: one, or more if the merge is uncertain.
 func (w *walker) merge(atom schema.Atom, at fieldpath.Path, bases []sides[any], now sides[any]) sides[any] {
 	if isEqual(now.hub, now.spoke) {
 		return now
@@ -57,10 +57,10 @@ func mergeUndivided(bases []sides[any], now sides[any]) (next sides[any], ok boo
 	}
 }
 
-// likely returns the bases that may hold for a value: the one of two whose value the
+// matchingBases returns the bases that may hold for a value: the one of two whose value the
 // written side has, or all. Who set a value back to just what it was before the write is
 // not noticed.
-func (w *walker) likely(bases []sides[any], now sides[any]) []sides[any] {
+func (w *walker) matchingBases(bases []sides[any], now sides[any]) []sides[any] {
 	if len(bases) != 2 {
 		return bases
 	}
@@ -79,7 +79,7 @@ func (w *walker) likely(bases []sides[any], now sides[any]) []sides[any] {
 // mergeWhole decides a value as one, and notes it as a conflict if both sides
 // changed it or if not every base gives the same.
 func (w *walker) mergeWhole(at fieldpath.Path, bases []sides[any], now sides[any]) sides[any] {
-	bases = w.likely(bases, now)
+	bases = w.matchingBases(bases, now)
 	next, conflict := decide(bases[0], now)
 	for _, base := range bases[1:] {
 		other, also := decide(base, now)
@@ -140,7 +140,7 @@ func (w *walker) mergeMaps(of *schema.Map, at fieldpath.Path, bases []sides[any]
 	return sides[any]{merged.hub, merged.spoke}, true
 }
 
-// wasMap tells whether a base is a map, or stands for one without keys.
+// wasMap reports whether a base is a map, or stands for one without keys.
 func wasMap(base any) bool {
 	switch base.(type) {
 	case map[string]any, nil, absent, unknown:
