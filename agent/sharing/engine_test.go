@@ -31,7 +31,7 @@ func (r *rig) wantSame(name string, want sharedobject.Content) {
 	}
 }
 
-func (r *rig) make(of *fakeStore, name string, c sharedobject.Content) {
+func (r *rig) createObject(of *fakeStore, name string, c sharedobject.Content) {
 	r.t.Helper()
 	if err := of.make(name, c); err != nil {
 		r.t.Fatal(err)
@@ -45,8 +45,8 @@ func set(key, value string) func(map[string]any) {
 func TestEngineKeepsBothSidesEqual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
-		r.make(r.hub, "h", spec("a", "1"))
-		r.make(r.spoke, "s", spec("b", "1"))
+		r.createObject(r.hub, "h", spec("a", "1"))
+		r.createObject(r.spoke, "s", spec("b", "1"))
 		settle()
 		r.wantSame("h", spec("a", "1"))
 		r.wantSame("s", spec("b", "1"))
@@ -63,7 +63,7 @@ func TestEngineKeepsBothSidesEqual(t *testing.T) {
 		if diff := cmp.Diff([]string{"create h", "patch s", "delete s"}, r.written()); diff != "" {
 			t.Errorf("writes in the cluster (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]string{"Object s", "Object h", "Deletion h"}, r.requested()); diff != "" {
+		if diff := cmp.Diff([]string{"Object s", "Object h", "Deletion h"}, r.listHubWrites()); diff != "" {
 			t.Errorf("writes of the hub (-want +got):\n%s", diff)
 		}
 		if state := r.up.lastState(); state.LastError != "" || state.Hold != nil || state.Problem != nil || len(state.Decided) > 0 {
@@ -84,7 +84,7 @@ func TestChangesWhileHubIsAwayAreMergedWithoutConflict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newSharing(t, options{share: defaultShare()})
-				r.make(r.hub, "o", spec("a", "1", "b", "1"))
+				r.createObject(r.hub, "o", spec("a", "1", "b", "1"))
 				settle()
 				r.disconnect()
 				r.spoke.edit("o", set("b", "2"))

@@ -46,7 +46,7 @@ const (
 	late
 )
 
-func (n *fakeNetwork) roll() fate {
+func (n *fakeNetwork) randomOutcome() fate {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.rand == nil || n.rand.Float64() >= n.broken {
@@ -55,8 +55,8 @@ func (n *fakeNetwork) roll() fate {
 	return lost + fate(n.rand.IntN(3))
 }
 
-// flip is a coin.
-func (n *fakeNetwork) flip() bool {
+// randomBool is a coin.
+func (n *fakeNetwork) randomBool() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.rand != nil && n.rand.IntN(2) == 0
@@ -160,12 +160,12 @@ func (r fakeResource) call(ctx context.Context, verb, name string, write bool, d
 	if killed {
 		return errBroken
 	}
-	what := c.network.roll()
+	what := c.network.randomOutcome()
 	if what == lost {
 		return errBroken
 	}
 	if err := sleep(ctx, c.network.delay()); err != nil || what == late {
-		if write && (what == late || c.network.flip()) {
+		if write && (what == late || c.network.randomBool()) {
 			time.AfterFunc(10*c.network.delay(), func() { _ = do() })
 		}
 		return errors.Join(err, errBroken)
@@ -199,27 +199,27 @@ func answered(obj *unstructured.Unstructured, err error) (*unstructured.Unstruct
 // Create implements dynamic.ResourceInterface.
 func (r fakeResource) Create(ctx context.Context, obj *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (got *unstructured.Unstructured, err error) {
 	obj = obj.DeepCopy()
-	var made answer1
+	var made lateResponse
 	err = r.call(ctx, "create", obj.GetName(), true, func() error {
 		return made.set(r.client.store.create(r.at(obj.GetName()), obj))
 	})
 	return answered(made.get(), err)
 }
 
-// answer1 is an answer that may come after nobody waits for it.
-type answer1 struct {
+// lateResponse is an answer that may come after nobody waits for it.
+type lateResponse struct {
 	mu  sync.Mutex
 	obj *unstructured.Unstructured
 }
 
-func (a *answer1) set(obj *unstructured.Unstructured, err error) error {
+func (a *lateResponse) set(obj *unstructured.Unstructured, err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.obj = obj
 	return err
 }
 
-func (a *answer1) get() *unstructured.Unstructured {
+func (a *lateResponse) get() *unstructured.Unstructured {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.obj
@@ -238,7 +238,7 @@ func (r fakeResource) Patch(ctx context.Context, name string, kind types.PatchTy
 	if subresource != "" {
 		verb += "/" + subresource
 	}
-	var made answer1
+	var made lateResponse
 	err := r.call(ctx, verb, name, true, func() error {
 		if kind == types.ApplyPatchType {
 			return made.set(r.apply(name, raw))

@@ -26,47 +26,47 @@ func (s *fakeStore) backup() (restore func()) {
 	}
 }
 
-// terminate deletes the namespace, and all in it.
-func (s *fakeStore) terminate() {
+// deleteNamespace deletes the namespace, and all in it.
+func (s *fakeStore) deleteNamespace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mark(place{resource: namespaces, name: namespace})
-	s.clear()
+	s.markDeleting(place{resource: namespaces, name: namespace})
+	s.deleteAll()
 }
 
-// revive has the namespace be another, that is not being deleted.
-func (s *fakeStore) revive() {
+// recreateNamespace has the namespace be another, that is not being deleted.
+func (s *fakeStore) recreateNamespace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := place{resource: namespaces, name: namespace}
 	next := s.objects[at].DeepCopy()
 	next.SetDeletionTimestamp(nil)
-	s.drop(at)
+	s.removeObject(at)
 	s.commit(at, next)
 }
 
-// undefine deletes the definition, and all of it.
-func (s *fakeStore) undefine() {
+// deleteDefinition deletes the definition, and all of it.
+func (s *fakeStore) deleteDefinition() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := place{resource: definitions(), name: widgetsName}
-	s.mark(at)
-	s.clear()
-	s.drop(at)
+	s.markDeleting(at)
+	s.deleteAll()
+	s.removeObject(at)
 }
 
-// mark begins a deletion; s.mu is held.
-func (s *fakeStore) mark(at place) {
+// markDeleting begins a deletion; s.mu is held.
+func (s *fakeStore) markDeleting(at place) {
 	next := s.objects[at].DeepCopy()
 	next.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 	s.commit(at, next)
 }
 
-// clear deletes all widgets; s.mu is held.
-func (s *fakeStore) clear() {
+// deleteAll deletes all widgets; s.mu is held.
+func (s *fakeStore) deleteAll() {
 	for _, at := range slices.Collect(maps.Keys(s.objects)) {
 		if at.resource == widgets {
-			s.drop(at)
+			s.removeObject(at)
 		}
 	}
 }

@@ -101,10 +101,10 @@ func (h *fakeHub) restart() {
 	h.sync.Publish(wire.KindShare, nil)
 	h.sync.Publish(wire.KindSharedObject, nil)
 	h.sync.Mirror(wire.KindSharedWrite, resource.HubReceiver{
-		Put:    func(_ string, r resource.Resource) { h.ask(r) },
+		Put:    func(_ string, r resource.Resource) { h.handleWrite(r) },
 		Delete: func(_, key string) { h.withdraw(key) },
 	})
-	h.sync.Mirror(wire.KindShareState, resource.HubReceiver{Put: func(_ string, r resource.Resource) { h.hear(r) }})
+	h.sync.Mirror(wire.KindShareState, resource.HubReceiver{Put: func(_ string, r resource.Resource) { h.handleState(r) }})
 	h.fence()
 	for _, kind := range []string{wire.KindShare, wire.KindSharedObject} {
 		h.sync.Source(cluster, kind).Complete()
@@ -170,12 +170,12 @@ func (h *fakeHub) changed(c change) {
 		h.tombstones[c.at.name] = fakeTombstone{uid: string(c.object.GetUID()), number: c.version}
 	}
 	if !h.writing {
-		h.later(c.at.name)
+		h.publishDelayed(c.at.name)
 	}
 }
 
-// later publishes an object after a while; store.mu is held.
-func (h *fakeHub) later(name string) {
+// publishDelayed publishes an object after a while; store.mu is held.
+func (h *fakeHub) publishDelayed(name string) {
 	life := h.life
 	publish := func() {
 		if h.life == life {
@@ -250,8 +250,8 @@ func number(version string) int64 {
 	return n
 }
 
-// ask takes what the agent asks for.
-func (h *fakeHub) ask(r resource.Resource) {
+// handleWrite takes what the agent asks for.
+func (h *fakeHub) handleWrite(r resource.Resource) {
 	w, err := wire.DecodeSharedWrite(r.Body)
 	k, bad := wire.ParseSharedKey(r.Key)
 	if err != nil || bad != nil {
@@ -301,8 +301,8 @@ func (h *fakeHub) withdraw(key string) {
 	}
 }
 
-// hear takes what the agent says of the share.
-func (h *fakeHub) hear(r resource.Resource) {
+// handleState takes what the agent says of the share.
+func (h *fakeHub) handleState(r resource.Resource) {
 	state, err := wire.DecodeShareState(r.Body)
 	if err != nil {
 		h.t.Errorf("state: %v", err)

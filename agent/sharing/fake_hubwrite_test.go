@@ -22,43 +22,43 @@ func (h *fakeHub) execute(name string) {
 	w := *a.pending
 	if h.refusal != nil {
 		if reason := h.refusal(name, w); reason != "" {
-			h.refuse(name, a, reason)
+			h.answerRefused(name, a, reason)
 			return
 		}
 	}
 	if !h.share.ToHub {
-		h.refuse(name, a, "hub: no changes of clusters are taken")
+		h.answerRefused(name, a, "hub: no changes of clusters are taken")
 		return
 	}
-	if h.beyond(name, w) {
-		h.refuse(name, a, "hub: the quota is reached")
+	if h.exceedsQuota(name, w) {
+		h.answerRefused(name, a, "hub: the quota is reached")
 		return
 	}
 	at := widget(name)
 	obj := h.store.objects[at]
 	if obj == nil {
 		if w.Seen == "" {
-			h.made(name, a, w, func() { h.createObject(name, w) })
+			h.answerApplied(name, a, w, func() { h.createObject(name, w) })
 		}
 		return
 	}
 	if _, version := encode(h.t, sharedobject.Of(obj)); version != w.Seen || a.uid != string(obj.GetUID()) {
 		return
 	}
-	h.made(name, a, w, func() {
+	h.answerApplied(name, a, w, func() {
 		switch {
 		case w.Part != wire.PartDeletion:
 			h.writeObject(name, w)
 		case len(obj.GetFinalizers()) == 0:
-			h.store.drop(at)
+			h.store.removeObject(at)
 		case obj.GetDeletionTimestamp() == nil:
 			h.t.Error("the fake hub knows no finalizers")
 		}
 	})
 }
 
-// beyond reports whether there is no room for a write; store.mu is held.
-func (h *fakeHub) beyond(name string, w wire.SharedWrite) bool {
+// exceedsQuota reports whether there is no room for a write; store.mu is held.
+func (h *fakeHub) exceedsQuota(name string, w wire.SharedWrite) bool {
 	if w.Part == wire.PartDeletion {
 		return false
 	}
@@ -75,13 +75,13 @@ func (h *fakeHub) beyond(name string, w wire.SharedWrite) bool {
 	return h.share.Quota.Exceeded(others, has, wire.SharedSize{Objects: 1, Bytes: int64(len(w.Content))}) != ""
 }
 
-func (h *fakeHub) refuse(name string, a *fakeAsked, reason string) {
+func (h *fakeHub) answerRefused(name string, a *fakeAsked, reason string) {
 	a.refused, a.reason, a.pending = a.generation, reason, nil
 	h.publish(name)
 }
 
-// made makes a write, and answers it in what is published with it.
-func (h *fakeHub) made(name string, a *fakeAsked, w wire.SharedWrite, write func()) {
+// answerApplied makes a write, and answers it in what is published with it.
+func (h *fakeHub) answerApplied(name string, a *fakeAsked, w wire.SharedWrite, write func()) {
 	a.applied, a.pending, a.result = a.generation, nil, nil
 	h.applied++
 	h.writing = true
@@ -92,7 +92,7 @@ func (h *fakeHub) made(name string, a *fakeAsked, w wire.SharedWrite, write func
 			a.result = raw
 		}
 	}
-	h.later(name)
+	h.publishDelayed(name)
 }
 
 func (h *fakeHub) decode(raw []byte) sharedobject.Content {
@@ -108,7 +108,7 @@ func (h *fakeHub) createObject(name string, w wire.SharedWrite) {
 	if h.share.StatusSubresource {
 		delete(obj.Object, "status")
 	}
-	h.store.admitted(obj)
+	h.store.runAdmission(obj)
 	h.store.commit(widget(name), obj)
 }
 
@@ -124,7 +124,7 @@ func (h *fakeHub) writeObject(name string, w wire.SharedWrite) {
 	next := asks.Object("example.com/v1", "Widget", namespace, name).DeepCopy()
 	next.SetUID(old.GetUID())
 	next.SetResourceVersion(old.GetResourceVersion())
-	h.store.admitted(next)
+	h.store.runAdmission(next)
 	if !equality.Semantic.DeepEqual(sharedobject.Of(next), has) {
 		h.store.commit(widget(name), next)
 	}

@@ -127,20 +127,20 @@ func (s *fakeStore) commit(at place, obj *unstructured.Unstructured) *unstructur
 	s.version++
 	obj.SetResourceVersion(strconv.FormatInt(s.version, 10))
 	s.objects[at] = obj
-	s.tell(change{version: s.version, at: at, kind: kind, object: obj})
+	s.notifyWatches(change{version: s.version, at: at, kind: kind, object: obj})
 	return obj
 }
 
-// drop removes an object; s.mu is held.
-func (s *fakeStore) drop(at place) {
+// removeObject removes an object; s.mu is held.
+func (s *fakeStore) removeObject(at place) {
 	obj := s.objects[at].DeepCopy()
 	delete(s.objects, at)
 	s.version++
 	obj.SetResourceVersion(strconv.FormatInt(s.version, 10))
-	s.tell(change{version: s.version, at: at, kind: watch.Deleted, object: obj})
+	s.notifyWatches(change{version: s.version, at: at, kind: watch.Deleted, object: obj})
 }
 
-func (s *fakeStore) tell(c change) {
+func (s *fakeStore) notifyWatches(c change) {
 	s.changes = append(s.changes, c)
 	close(s.news)
 	s.news = make(chan struct{})
@@ -179,7 +179,7 @@ func (s *fakeStore) create(at place, obj *unstructured.Unstructured) (*unstructu
 	if status {
 		delete(obj.Object, "status")
 	}
-	s.admitted(obj)
+	s.runAdmission(obj)
 	return s.commit(at, obj), nil
 }
 
@@ -193,7 +193,7 @@ func (s *fakeStore) check(verb string, at place) (status bool, err error) {
 	return s.served(at.resource)
 }
 
-func (s *fakeStore) admitted(obj *unstructured.Unstructured) {
+func (s *fakeStore) runAdmission(obj *unstructured.Unstructured) {
 	if s.admit != nil {
 		s.admit(obj.Object)
 	}
@@ -239,12 +239,12 @@ func (s *fakeStore) change(verb string, at place, subresource string, edit func(
 	case status:
 		made = withStatus(next, old)
 	}
-	s.admitted(made)
+	s.runAdmission(made)
 	if equality.Semantic.DeepEqual(old.Object, made.Object) {
 		return old.DeepCopy(), nil
 	}
 	if made.GetDeletionTimestamp() != nil && len(made.GetFinalizers()) == 0 {
-		s.drop(at)
+		s.removeObject(at)
 		return made, nil
 	}
 	return s.commit(at, made).DeepCopy(), nil
@@ -273,7 +273,7 @@ func (s *fakeStore) remove(at place, if_ *metav1.Preconditions) error {
 	case if_ != nil && if_.ResourceVersion != nil && *if_.ResourceVersion != old.GetResourceVersion():
 		return apierrors.NewConflict(at.resource.GroupResource(), at.name, fmt.Errorf("version %s", old.GetResourceVersion()))
 	case len(old.GetFinalizers()) == 0:
-		s.drop(at)
+		s.removeObject(at)
 	case old.GetDeletionTimestamp() == nil:
 		next := old.DeepCopy()
 		next.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})

@@ -20,7 +20,7 @@ func newMany(t *testing.T, count int) *rig {
 	t.Helper()
 	r := newSharing(t, options{share: defaultShare()})
 	for i := range count {
-		r.make(r.hub, fmt.Sprintf("o%02d", i), spec("a", "1"))
+		r.createObject(r.hub, fmt.Sprintf("o%02d", i), spec("a", "1"))
 	}
 	settle()
 	if n := len(r.spoke.names()); n != count {
@@ -29,8 +29,8 @@ func newMany(t *testing.T, count int) *rig {
 	return r
 }
 
-// missed deletes objects of a side while nobody watches it.
-func (r *rig) missed(side wire.SharedSide, count int) {
+// deleteUnobserved deletes objects of a side while nobody watches it.
+func (r *rig) deleteUnobserved(side wire.SharedSide, count int) {
 	r.t.Helper()
 	r.crash()
 	for _, name := range r.side(side).names()[:count] {
@@ -74,7 +74,7 @@ func TestManyUnobservedDeletionsAreHeld(t *testing.T) {
 		t.Run("a tenth is deleted where it is absent on the "+string(side), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newMany(t, 20)
-				r.missed(side, 2)
+				r.deleteUnobserved(side, 2)
 				r.wantHold("")
 				r.wantCounts(18, 18)
 			})
@@ -82,7 +82,7 @@ func TestManyUnobservedDeletionsAreHeld(t *testing.T) {
 		t.Run("more is held until it is confirmed where it is absent on the "+string(side), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newMany(t, 20)
-				r.missed(side, 3)
+				r.deleteUnobserved(side, 3)
 				hold := r.wantHold(syncv1alpha1.ReasonUnproven)
 				if h, s := len(r.hub.names()), len(r.spoke.names()); h+s != 37 {
 					t.Errorf("the sides have %d and %d objects: deletions have travelled", h, s)
@@ -118,11 +118,11 @@ func TestObservedDeletionsAreNotHeld(t *testing.T) {
 func TestHoldRatioIgnoresObjectsThatBothSidesLack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 22)
-		r.missed(wire.SharedHub, 20)
+		r.deleteUnobserved(wire.SharedHub, 20)
 		r.wantHold(syncv1alpha1.ReasonUnproven)
-		r.spoke.undefine()
+		r.spoke.deleteDefinition()
 		settle()
-		r.define(func(map[string]any) {})
+		r.setDefinition(func(map[string]any) {})
 		settle()
 		hold := r.wantHold(syncv1alpha1.ReasonUnproven)
 		if want := "cluster: 2 of 2 objects"; !strings.Contains(hold.Message, want) {
@@ -135,9 +135,9 @@ func TestHoldRatioIgnoresObjectsThatBothSidesLack(t *testing.T) {
 func TestTokenConfirmsOnlyItsDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 20)
-		r.missed(wire.SharedSpoke, 3)
+		r.deleteUnobserved(wire.SharedSpoke, 3)
 		first := r.wantHold(syncv1alpha1.ReasonUnproven)
-		r.missed(wire.SharedSpoke, 1)
+		r.deleteUnobserved(wire.SharedSpoke, 1)
 		second := r.wantHold(syncv1alpha1.ReasonUnproven)
 		if first.Token == second.Token {
 			t.Fatalf("token %s stays after another object was deleted", first.Token)
@@ -155,7 +155,7 @@ func TestDeletionsAfterRestoreAreHeld(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newMany(t, 20)
 				restore := r.side(side).backup()
-				r.make(r.side(side), "later", spec("a", "1"))
+				r.createObject(r.side(side), "later", spec("a", "1"))
 				settle()
 				restore()
 				if side == wire.SharedHub {
@@ -194,13 +194,13 @@ func TestDeletionsAfterClusterReplacementAreHeld(t *testing.T) {
 func TestNamespaceDeletionDoesNotDeleteHubObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 5)
-		r.spoke.terminate()
+		r.spoke.deleteNamespace()
 		time.Sleep(time.Minute)
 		if p := r.up.lastState().Problem; p == nil || p.Reason != syncv1alpha1.ReasonNamespaceTerminating {
 			t.Errorf("problem is %+v", p)
 		}
 		r.wantCounts(5, 0)
-		r.spoke.revive()
+		r.spoke.recreateNamespace()
 		settle()
 		if p := r.up.lastState().Problem; p != nil {
 			t.Errorf("problem is %+v", p)
@@ -215,13 +215,13 @@ func TestNamespaceDeletionDoesNotDeleteHubObjects(t *testing.T) {
 func TestDefinitionDeletionDoesNotDeleteHubObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMany(t, 5)
-		r.spoke.undefine()
+		r.spoke.deleteDefinition()
 		time.Sleep(time.Minute)
 		if p := r.up.lastState().Problem; p == nil || !slices.Contains([]string{syncv1alpha1.ReasonDefinitionMissing, syncv1alpha1.ReasonDefinitionNotReady}, p.Reason) {
 			t.Errorf("problem is %+v", p)
 		}
 		r.wantCounts(5, 0)
-		r.define(func(map[string]any) {})
+		r.setDefinition(func(map[string]any) {})
 		settle()
 		r.wantHold(syncv1alpha1.ReasonUnproven)
 		r.wantCounts(5, 0)

@@ -150,7 +150,7 @@ type overlooked struct {
 
 func newModel() *model { return &model{objects: map[string]*past{}} }
 
-func (m *model) of(name string) *past {
+func (m *model) getPast(name string) *past {
 	p := m.objects[name]
 	if p == nil {
 		p = &past{fields: map[string]*values{}, ever: map[string]map[string]bool{}, wrote: map[wire.SharedSide]bool{}}
@@ -221,30 +221,30 @@ func (p *past) delete(side wire.SharedSide, saw, has map[string]any) {
 	p.death, p.loose = d, true
 }
 
-// agree begins anew with what both sides have.
-func (m *model) agree(name string, c sharedobject.Content) {
+// reset begins anew with what both sides have.
+func (m *model) reset(name string, c sharedobject.Content) {
 	if c == nil {
-		ever := m.of(name).ever
+		ever := m.getPast(name).ever
 		delete(m.objects, name)
-		m.of(name).ever = ever
+		m.getPast(name).ever = ever
 		return
 	}
-	p := m.of(name)
+	p := m.getPast(name)
 	for _, f := range modelFields {
 		*p.fields[f.path] = values{{value: f.get(c)}}
 	}
 	p.made, p.young, p.twice, p.death, p.loose, p.wrote = true, false, false, nil, false, map[wire.SharedSide]bool{}
 }
 
-// verdict says what is wrong with what both sides have in the end, given the fields that
+// check says what is wrong with what both sides have in the end, given the fields that
 // conflicts have named after a decision, since both sides were the same for 0. With lossy
 // some outcomes were lost on the way, and what was decided for that is named.
-func (p *past) verdict(c sharedobject.Content, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) (wrong []string) {
+func (p *past) check(c sharedobject.Content, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) (wrong []string) {
 	named := namedAfter(0)
 	if p.made && p.death == nil && c == nil {
 		return []string{"it is gone, and nobody has deleted it"}
 	}
-	if wrong := p.fate(c != nil, winner, namedAfter, lossy); wrong != "" || c == nil {
+	if wrong := p.checkDeleted(c != nil, winner, namedAfter, lossy); wrong != "" || c == nil {
 		return nonEmpty(wrong)
 	}
 	for _, f := range modelFields {
@@ -268,8 +268,8 @@ func (p *past) verdict(c sharedobject.Content, winner wire.SharedSide, namedAfte
 	return wrong
 }
 
-// fate says what is wrong with an object that was deleted.
-func (p *past) fate(present bool, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) string {
+// checkDeleted says what is wrong with an object that was deleted.
+func (p *past) checkDeleted(present bool, winner wire.SharedSide, namedAfter func(int64) []string, lossy bool) string {
 	d, named := p.death, slices.Contains(namedAfter(0), conflictDeletion)
 	unnamed := func(c overlooked) bool { return !names(namedAfter(c.after), c.path) }
 	switch {
@@ -318,7 +318,7 @@ func (m *model) userWrites(s *fakeStore, side wire.SharedSide, name string, f fi
 		if obj["metadata"].(map[string]any)["deletionTimestamp"] != nil {
 			return fmt.Errorf("it is being deleted")
 		}
-		m.of(name).write(side, f, f.get(obj), value, after)
+		m.getPast(name).write(side, f, f.get(obj), value, after)
 		f.set(obj, value)
 		return nil
 	})
@@ -329,7 +329,7 @@ func (m *model) userCreates(s *fakeStore, side wire.SharedSide, name string, c s
 	if s.make(name, c) != nil {
 		return false
 	}
-	m.of(name).create(side, c)
+	m.getPast(name).create(side, c)
 	return true
 }
 
@@ -341,14 +341,14 @@ func (m *model) userDeletes(s, other *fakeStore, side wire.SharedSide, name stri
 		}
 		uid, version := obj.GetUID(), obj.GetResourceVersion()
 		if s.remove(widget(name), &metav1.Preconditions{UID: &uid, ResourceVersion: &version}) == nil {
-			m.of(name).delete(side, obj.Object, other.content(name))
+			m.getPast(name).delete(side, obj.Object, other.content(name))
 			return true
 		}
 	}
 }
 
-// earlier is some value that a field has had.
-func (m *model) earlier(name string, f field, n int) string {
-	all := slices.Sorted(maps.Keys(m.of(name).ever[f.path]))
+// randomEarlierValue is some value that a field has had.
+func (m *model) randomEarlierValue(name string, f field, n int) string {
+	all := slices.Sorted(maps.Keys(m.getPast(name).ever[f.path]))
 	return all[n%len(all)]
 }

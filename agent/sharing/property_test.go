@@ -122,11 +122,11 @@ func (h *history) run() {
 		}
 	}
 	if !h.t.Failed() {
-		h.agreement()
+		h.checkAgreement()
 	}
 	if !h.t.Failed() {
-		h.rests()
-		h.echoes()
+		h.checkNoRequests()
+		h.checkOneWritePerChange()
 	}
 	if h.t.Failed() {
 		for _, line := range h.log {
@@ -144,7 +144,7 @@ func (h *history) notef(format string, args ...any) {
 
 func (h *history) step() {
 	if h.quotas && h.rand.IntN(6) == 0 {
-		h.limit()
+		h.setTightQuotas()
 		return
 	}
 	n := h.rand.IntN(100)
@@ -162,15 +162,15 @@ func (h *history) step() {
 		h.notef("the tunnel is connected")
 		h.connect()
 	case n < 88:
-		h.agreement()
+		h.checkAgreement()
 	case h.calm:
 	default:
-		h.fail(n)
+		h.setFailures(n)
 	}
 }
 
-// fail has something fail.
-func (h *history) fail(n int) {
+// setFailures has something fail.
+func (h *history) setFailures(n int) {
 	h.lossy = true
 	switch {
 	case n < 91:
@@ -196,8 +196,8 @@ func (h *history) fail(n int) {
 	}
 }
 
-// limit sets quotas that some objects are beyond.
-func (h *history) limit() {
+// setTightQuotas sets quotas that some objects are beyond.
+func (h *history) setTightQuotas() {
 	some := func() wire.SharedSize {
 		q := muchRoom()
 		if h.rand.IntN(2) == 0 {
@@ -218,13 +218,13 @@ func (h *history) setQuotas(share, owner wire.SharedSize) {
 	h.setOwnersQuota(owner)
 }
 
-func (h *history) someSide() (wire.SharedSide, *fakeStore) {
+func (h *history) randomSide() (wire.SharedSide, *fakeStore) {
 	side := []wire.SharedSide{wire.SharedHub, wire.SharedSpoke}[h.rand.IntN(2)]
 	return side, h.side(side)
 }
 
-// some is the name of an object of a side that is shared; empty if there is none.
-func (h *history) some(s *fakeStore) string {
+// randomName is the name of an object of a side that is shared; empty if there is none.
+func (h *history) randomName(s *fakeStore) string {
 	names := slices.DeleteFunc(s.names(), func(name string) bool { return h.own[name] != nil })
 	if len(names) == 0 {
 		return ""
@@ -238,15 +238,15 @@ func (h *history) value() string {
 }
 
 func (h *history) write() {
-	side, store := h.someSide()
-	name := h.some(store)
+	side, store := h.randomSide()
+	name := h.randomName(store)
 	if name == "" {
 		return
 	}
 	f := modelFields[h.rand.IntN(len(modelFields))]
 	value := h.value()
 	if h.rand.IntN(6) == 0 {
-		if value = h.earlier(name, f, h.rand.IntN(100)); value == "" {
+		if value = h.randomEarlierValue(name, f, h.rand.IntN(100)); value == "" {
 			return
 		}
 	}
@@ -254,7 +254,7 @@ func (h *history) write() {
 }
 
 func (h *history) create() {
-	side, store := h.someSide()
+	side, store := h.randomSide()
 	h.made++
 	name := fmt.Sprintf("o%d", h.made)
 	c := sharedobject.Content{"spec": map[string]any{"b": h.value()}}
@@ -265,7 +265,7 @@ func (h *history) create() {
 	case h.oneWay != "" && side != h.oneWay:
 		name = "own-" + name
 		h.notef("the %s's user creates %s of its own", side, name)
-		h.make(store, name, c)
+		h.createObject(store, name, c)
 		h.own[name] = store.content(name)
 		return
 	case h.up.share.AdoptAny && h.rand.IntN(2) == 0 && len(h.objects) > 0:
@@ -280,8 +280,8 @@ func (h *history) create() {
 }
 
 func (h *history) remove() {
-	side, store := h.someSide()
-	if name := h.some(store); name != "" {
+	side, store := h.randomSide()
+	if name := h.randomName(store); name != "" {
 		h.notef("the %s's user deletes %s: %v", side, name, h.userDeletes(store, h.side(oppositeSide(side)), side, name))
 	}
 }
@@ -293,22 +293,22 @@ func oppositeSide(side wire.SharedSide) wire.SharedSide {
 	return wire.SharedHub
 }
 
-// agreement lets all come to rest, and looks at what has come of it.
-func (h *history) agreement() {
+// checkAgreement lets all come to rest, and looks at what has come of it.
+func (h *history) checkAgreement() {
 	h.notef("all comes to rest")
 	h.network.set(0, 5*time.Millisecond, 20*time.Millisecond)
 	h.connect()
 	settle()
 	if h.quotas {
-		h.within()
+		h.checkQuotas()
 		h.setQuotas(muchRoom(), muchRoom())
 		settle()
 	}
-	named := h.named()
-	for _, name := range h.known() {
+	named := h.listConflicts()
+	for _, name := range h.listNames() {
 		hub, spoke := h.hub.content(name), h.spoke.content(name)
 		if h.oneWay != "" {
-			h.follows(name, hub, spoke)
+			h.checkFollower(name, hub, spoke)
 			continue
 		}
 		if diff := cmp.Diff(hub, spoke); diff != "" {
@@ -321,10 +321,10 @@ func (h *history) agreement() {
 			}
 			return h.decidedAfter(name, number)
 		}
-		for _, wrong := range h.of(name).verdict(hub, h.winner, namedAfter, h.lossy) {
+		for _, wrong := range h.getPast(name).check(hub, h.winner, namedAfter, h.lossy) {
 			h.t.Errorf("%s: %s; conflicts %v", name, wrong, named[name])
 		}
-		h.agree(name, hub)
+		h.reset(name, hub)
 	}
 	for name, c := range h.own {
 		if diff := cmp.Diff(c, h.side(oppositeSide(h.oneWay)).content(name)); diff != "" {
@@ -337,12 +337,12 @@ func (h *history) agreement() {
 	h.lossy = false
 }
 
-// within looks at what has come of the quotas that there are: nothing is gone for one, what
+// checkQuotas looks at what has come of the quotas that there are: nothing is gone for one, what
 // waits is said, and nothing waits where there is room.
-func (h *history) within() {
+func (h *history) checkQuotas() {
 	state, same := h.up.lastState(), true
-	for _, name := range h.known() {
-		hub, spoke, p := h.hub.content(name), h.spoke.content(name), h.of(name)
+	for _, name := range h.listNames() {
+		hub, spoke, p := h.hub.content(name), h.spoke.content(name), h.getPast(name)
 		same = same && cmp.Equal(hub == nil, spoke == nil)
 		if source := h.side(h.oneWay); p.made && p.death == nil && hub == nil && (spoke == nil || source == h.hub) {
 			h.t.Errorf("%s is gone, and nobody has deleted it", name)
@@ -365,7 +365,7 @@ func (h *history) within() {
 	}
 }
 
-func (h *history) known() []string {
+func (h *history) listNames() []string {
 	names := append(h.hub.names(), h.spoke.names()...)
 	for name := range h.objects {
 		names = append(names, name)
@@ -374,8 +374,8 @@ func (h *history) known() []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return h.own[name] != nil })
 }
 
-// named are the fields of conflicts since both sides agreed, by object.
-func (h *history) named() map[string][]string {
+// listConflicts are the fields of conflicts since both sides agreed, by object.
+func (h *history) listConflicts() map[string][]string {
 	out := map[string][]string{}
 	last := h.decided
 	for number, d := range h.up.decisions() {
@@ -405,13 +405,13 @@ func (h *history) decidedAfter(name string, number int64) (fields []string) {
 	return fields
 }
 
-// follows compares the side that follows with the one that is followed.
-func (h *history) follows(name string, hub, spoke sharedobject.Content) {
+// checkFollower compares the side that follows with the one that is followed.
+func (h *history) checkFollower(name string, hub, spoke sharedobject.Content) {
 	source, follower, sub := hub, spoke, h.spokeStatus
 	if h.oneWay == wire.SharedSpoke {
 		source, follower, sub = spoke, hub, h.hubStatus
 	}
-	p := h.of(name)
+	p := h.getPast(name)
 	if source == nil && p.young && h.lossy {
 		return // a creation may be executed after the deletion that followed
 	}
@@ -428,37 +428,37 @@ func (h *history) follows(name string, hub, spoke sharedobject.Content) {
 	}
 }
 
-// rests fails if anything is written, or said, while nobody changes anything.
-func (h *history) rests() {
-	written, received, asked := len(h.written()), h.received(), len(h.requested())
+// checkNoRequests fails if anything is written, or said, while nobody changes anything.
+func (h *history) checkNoRequests() {
+	written, received, asked := len(h.written()), h.countReceived(), len(h.listHubWrites())
 	time.Sleep(10 * time.Minute)
-	if w, r, a := len(h.written()), h.received(), len(h.requested()); w != written || r != received || a != asked {
+	if w, r, a := len(h.written()), h.countReceived(), len(h.listHubWrites()); w != written || r != received || a != asked {
 		h.t.Errorf("at rest there were %d writes in the cluster, %d of the hub, %d messages", w-written, a-asked, r-received)
 	}
 }
 
-func (r *rig) received() int {
+func (r *rig) countReceived() int {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
 	return r.up.received
 }
 
-// echoes changes one field, and fails unless that makes one write on the other side.
-func (h *history) echoes() {
-	side, store := h.someSide()
+// checkOneWritePerChange changes one field, and fails unless that makes one write on the other side.
+func (h *history) checkOneWritePerChange() {
+	side, store := h.randomSide()
 	if h.oneWay != "" {
 		side, store = h.oneWay, h.side(h.oneWay)
 	}
-	name := h.some(store)
+	name := h.randomName(store)
 	if name == "" {
 		return
 	}
 	f := modelFields[h.rand.IntN(len(modelFields))]
-	before := map[wire.SharedSide]int{wire.SharedHub: len(h.requested()), wire.SharedSpoke: len(h.written())}
+	before := map[wire.SharedSide]int{wire.SharedHub: len(h.listHubWrites()), wire.SharedSpoke: len(h.written())}
 	h.notef("the %s's user sets %s %s, once", side, name, f.path)
 	h.userWrites(store, side, name, f, h.value())
 	settle()
-	got := map[wire.SharedSide]int{wire.SharedHub: len(h.requested()) - before[wire.SharedHub], wire.SharedSpoke: len(h.written()) - before[wire.SharedSpoke]}
+	got := map[wire.SharedSide]int{wire.SharedHub: len(h.listHubWrites()) - before[wire.SharedHub], wire.SharedSpoke: len(h.written()) - before[wire.SharedSpoke]}
 	if diff := cmp.Diff(map[wire.SharedSide]int{side: 0, oppositeSide(side): 1}, got); diff != "" {
 		h.t.Errorf("writes after one change of %s on the %s (-want +got):\n%s", f.path, side, diff)
 	}

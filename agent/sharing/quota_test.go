@@ -21,15 +21,15 @@ func within(objects int) wire.SharedSize {
 	return wire.SharedSize{Objects: objects, Bytes: muchRoom().Bytes}
 }
 
-// makeMany makes objects of a side, named n0, n1 and so on.
-func (r *rig) makeMany(of *fakeStore, count int) {
+// createObjects makes objects of a side, named n0, n1 and so on.
+func (r *rig) createObjects(of *fakeStore, count int) {
 	for i := range count {
-		r.make(of, fmt.Sprintf("n%d", i), spec("a", "x"))
+		r.createObject(of, fmt.Sprintf("n%d", i), spec("a", "x"))
 	}
 }
 
-// waiting is what the agent says of what waits.
-func (r *rig) waiting() string {
+// quotaMessage is what the agent says of what waits.
+func (r *rig) quotaMessage() string {
 	if reached := r.up.lastState().QuotaReached; reached != nil {
 		return reached.Reason + " " + reached.Message
 	}
@@ -40,12 +40,12 @@ func (r *rig) waiting() string {
 func TestAgentQuotaLimitsObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare(), quota: within(5)})
-		r.make(r.spoke, "own", spec("a", "x"))
+		r.createObject(r.spoke, "own", spec("a", "x"))
 		for round := range 4 {
 			group := fmt.Sprintf("g%d", round)
 			r.up.edit(func(s *wire.Share) { s.Selector = "group=" + group })
 			for i := range 10 {
-				r.make(r.hub, fmt.Sprintf("%s-%d", group, i), sharedobject.Content{"metadata": map[string]any{"labels": map[string]any{"group": group}}})
+				r.createObject(r.hub, fmt.Sprintf("%s-%d", group, i), sharedobject.Content{"metadata": map[string]any{"labels": map[string]any{"group": group}}})
 			}
 			time.Sleep(time.Minute)
 			if round == 2 {
@@ -58,7 +58,7 @@ func TestAgentQuotaLimitsObjects(t *testing.T) {
 		if n := len(r.spoke.names()); n != 5 {
 			t.Errorf("%d objects are in the cluster, want 5: %v", n, r.spoke.names())
 		}
-		if got := r.waiting(); !strings.HasPrefix(got, "TooManyObjects cluster: the quota of 5 objects (shared.quota of the agent) is reached") {
+		if got := r.quotaMessage(); !strings.HasPrefix(got, "TooManyObjects cluster: the quota of 5 objects (shared.quota of the agent) is reached") {
 			t.Errorf("the hub is told %q", got)
 		}
 	})
@@ -100,7 +100,7 @@ func TestOverlappingShareIsRefused(t *testing.T) {
 func TestAgentQuotaLimitsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare(), spokeStatus: true, quota: wire.SharedSize{Objects: 10, Bytes: 500}})
-		r.makeMany(r.hub, 3)
+		r.createObjects(r.hub, 3)
 		settle()
 		large := strings.Repeat("x", 300)
 		r.hub.edit("n0", set("a", large))
@@ -142,19 +142,19 @@ func TestObjectBeyondQuotaIsSharedWhenThereIsRoom(t *testing.T) {
 				share := defaultShare()
 				share.Quota = within(3)
 				r := newRig(t, options{share: share})
-				r.makeMany(r.side(tc.side), 7)
+				r.createObjects(r.side(tc.side), 7)
 				r.start()
 				r.connect()
 				time.Sleep(time.Minute)
 				follower := r.side(oppositeSide(tc.side))
 				before := follower.names()
-				if len(before) != 3 || !strings.HasSuffix(r.waiting(), " and 1 more") {
-					t.Fatalf("%d objects are shared, and of the others is said: %q", len(before), r.waiting())
+				if len(before) != 3 || !strings.HasSuffix(r.quotaMessage(), " and 1 more") {
+					t.Fatalf("%d objects are shared, and of the others is said: %q", len(before), r.quotaMessage())
 				}
-				written, asked := len(r.written()), len(r.requested())
+				written, asked := len(r.written()), len(r.listHubWrites())
 				time.Sleep(time.Hour)
-				if len(r.written()) != written || len(r.requested()) != asked {
-					t.Errorf("what waits was tried %d and %d times", len(r.written())-written, len(r.requested())-asked)
+				if len(r.written()) != written || len(r.listHubWrites()) != asked {
+					t.Errorf("what waits was tried %d and %d times", len(r.written())-written, len(r.listHubWrites())-asked)
 				}
 				tc.room(r)
 				time.Sleep(time.Second)
@@ -169,8 +169,8 @@ func TestObjectBeyondQuotaIsSharedWhenThereIsRoom(t *testing.T) {
 				}
 				r.up.edit(func(s *wire.Share) { s.Quota = muchRoom() })
 				time.Sleep(time.Second)
-				if h, s := r.hub.names(), r.spoke.names(); len(h) != len(s) || r.waiting() != "" {
-					t.Errorf("with much room the hub has %v, the cluster %v, and %q", h, s, r.waiting())
+				if h, s := r.hub.names(), r.spoke.names(); len(h) != len(s) || r.quotaMessage() != "" {
+					t.Errorf("with much room the hub has %v, the cluster %v, and %q", h, s, r.quotaMessage())
 				}
 			})
 		})
@@ -180,12 +180,12 @@ func TestObjectBeyondQuotaIsSharedWhenThereIsRoom(t *testing.T) {
 func TestLoweredQuotaDeletesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
-		r.makeMany(r.hub, 5)
+		r.createObjects(r.hub, 5)
 		settle()
 		r.up.edit(func(s *wire.Share) { s.Quota = wire.SharedSize{Objects: 1, Bytes: 10} })
 		settle()
-		r.make(r.hub, "late", spec("a", "x"))
-		r.make(r.spoke, "later", spec("a", "x"))
+		r.createObject(r.hub, "late", spec("a", "x"))
+		r.createObject(r.spoke, "later", spec("a", "x"))
 		r.hub.edit("n0", set("a", "y"))
 		r.hub.edit("n1", set("a", "longer"))
 		r.spoke.edit("n1", set("b", "merged"))

@@ -84,8 +84,8 @@ func TestEncodedStatesRoundTrip(t *testing.T) {
 	}
 }
 
-// stored is an engine whose records are in Secrets.
-func (r *rig) stored(secrets *fake.Clientset) (stop func()) {
+// startWithSecretStore is an engine whose records are in Secrets.
+func (r *rig) startWithSecretStore(secrets *fake.Clientset) (stop func()) {
 	r.t.Helper()
 	store, err := secretstore.Open(r.t.Context(), secretstore.Config{Name: StoreName, Secrets: secrets.CoreV1().Secrets("agent"), Logger: logr.Discard()})
 	if err != nil {
@@ -134,13 +134,13 @@ func TestRecordsSurviveRestartInSecretStore(t *testing.T) {
 		r := newRig(t, options{share: defaultShare()})
 		secrets := fake.NewSimpleClientset()
 		withVersions(secrets)
-		r.make(r.hub, "o", spec("a", "1", "b", "1"))
-		stop := r.stored(secrets)
+		r.createObject(r.hub, "o", spec("a", "1", "b", "1"))
+		stop := r.startWithSecretStore(secrets)
 		settle()
 		stop()
 		r.hub.edit("o", set("a", "2"))
 		r.spoke.edit("o", set("b", "2"))
-		stop = r.stored(secrets)
+		stop = r.startWithSecretStore(secrets)
 		settle()
 		stop()
 		r.wantSame("o", spec("a", "2", "b", "2"))
@@ -156,7 +156,7 @@ func TestManyObjectsTakeLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{share: defaultShare()})
 		for i := range objects {
-			r.make(r.hub, fmt.Sprintf("o%05d", i), sharedobject.Content{
+			r.createObject(r.hub, fmt.Sprintf("o%05d", i), sharedobject.Content{
 				"metadata": map[string]any{"labels": map[string]any{"app": fmt.Sprintf("app-%d", i)}},
 				"spec":     map[string]any{"a": fmt.Sprintf("%0400d", i), "b": fmt.Sprintf("%0400d", -i)},
 			})
@@ -164,10 +164,10 @@ func TestManyObjectsTakeLittleMemory(t *testing.T) {
 		// What the fakes keep of that is counted before.
 		for _, name := range r.hub.names() {
 			c := r.hub.content(name)
-			r.make(r.spoke, name, c)
+			r.createObject(r.spoke, name, c)
 		}
-		r.hub.forget()
-		r.spoke.forget()
+		r.hub.dropHistory()
+		r.spoke.dropHistory()
 		before := heap()
 		r.start()
 		r.connect()
@@ -180,14 +180,14 @@ func TestManyObjectsTakeLittleMemory(t *testing.T) {
 		if after-before > most {
 			t.Errorf("%d objects take %d MiB, want at most %d", objects, (after-before)>>20, most>>20)
 		}
-		if n := len(r.written()) + len(r.requested()); n > 0 {
+		if n := len(r.written()) + len(r.listHubWrites()); n > 0 {
 			t.Errorf("%d writes were made of what is the same", n)
 		}
 	})
 }
 
-// forget has a store keep no changes of the past.
-func (s *fakeStore) forget() {
+// dropHistory has a store keep no changes of the past.
+func (s *fakeStore) dropHistory() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes, s.compacted = nil, s.version
@@ -217,7 +217,7 @@ func TestInSyncContentIsStoredOnlyInRecord(t *testing.T) {
 			}
 			return raws
 		}
-		r.make(r.hub, "o", spec("a", "1"))
+		r.createObject(r.hub, "o", spec("a", "1"))
 		settle()
 		if n := held(); n != 0 {
 			t.Errorf("%d contents are kept beside the record of what was created", n)

@@ -173,8 +173,8 @@ func (r *rig) written() []string {
 	return append(append([]string(nil), r.before...), r.process.client.wrote()...)
 }
 
-// requested are all writes that were asked of the hub.
-func (r *rig) requested() []string {
+// listHubWrites are all writes that were asked of the hub.
+func (r *rig) listHubWrites() []string {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
 	return append([]string(nil), r.up.writes...)

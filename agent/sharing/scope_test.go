@@ -36,8 +36,8 @@ func TestUnselectedObjectsAreNotChanged(t *testing.T) {
 				share := defaultShare()
 				share.Selector = "l=yes"
 				r := newSharing(t, options{share: share})
-				r.make(r.hub, "no", spec("a", "1"))
-				r.make(r.hub, "yes", labelled(spec("a", "1"), "yes"))
+				r.createObject(r.hub, "no", spec("a", "1"))
+				r.createObject(r.hub, "yes", labelled(spec("a", "1"), "yes"))
 				settle()
 				r.wantSame("yes", labelled(spec("a", "1"), "yes"))
 				if r.spoke.content("no") != nil {
@@ -66,8 +66,8 @@ func TestSelectorChangeSharesOtherObjects(t *testing.T) {
 		share := defaultShare()
 		share.Selector = "l=one"
 		r := newSharing(t, options{share: share})
-		r.make(r.hub, "one", labelled(spec("a", "1"), "one"))
-		r.make(r.hub, "two", labelled(spec("a", "1"), "two"))
+		r.createObject(r.hub, "one", labelled(spec("a", "1"), "one"))
+		r.createObject(r.hub, "two", labelled(spec("a", "1"), "two"))
 		settle()
 		r.up.edit(func(s *wire.Share) { s.Selector = "l=two" })
 		settle()
@@ -111,13 +111,13 @@ func (r *rig) wantProblem(reason string) {
 	}
 }
 
-// define has a definition be as edit makes it of the usual one; nil removes it.
-func (r *rig) define(edit func(crd map[string]any)) {
+// setDefinition has a definition be as edit makes it of the usual one; nil removes it.
+func (r *rig) setDefinition(edit func(crd map[string]any)) {
 	r.spoke.mu.Lock()
 	defer r.spoke.mu.Unlock()
 	at := place{resource: definitions(), name: widgetsName}
 	if edit == nil {
-		r.spoke.drop(at)
+		r.spoke.removeObject(at)
 		return
 	}
 	crd := widgetDefinition(false)
@@ -157,8 +157,8 @@ func TestUnusableDefinitionIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, options{share: defaultShare()})
-				r.define(c.edit)
-				r.make(r.hub, "o", spec("a", "1"))
+				r.setDefinition(c.edit)
+				r.createObject(r.hub, "o", spec("a", "1"))
 				r.start()
 				r.connect()
 				settle()
@@ -166,7 +166,7 @@ func TestUnusableDefinitionIsReported(t *testing.T) {
 				if n := len(r.written()); n > 0 {
 					t.Errorf("%s: writes are %v", c.reason, r.written())
 				}
-				r.define(func(map[string]any) {})
+				r.setDefinition(func(map[string]any) {})
 				settle()
 				r.wantProblem("")
 				r.wantSame("o", spec("a", "1"))
@@ -184,8 +184,8 @@ func TestMissingDefinitionIsCreatedOnce(t *testing.T) {
 		}
 		share.Definition = raw
 		r := newRig(t, options{share: share})
-		r.define(nil)
-		r.make(r.hub, "o", spec("a", "1"))
+		r.setDefinition(nil)
+		r.createObject(r.hub, "o", spec("a", "1"))
 		r.start()
 		r.connect()
 		settle()
@@ -200,7 +200,7 @@ func TestMissingDefinitionIsCreatedOnce(t *testing.T) {
 func TestDefinitionChangeIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
-		r.make(r.hub, "o", sharedobject.Content{"spec": map[string]any{"a": "1"}, "status": map[string]any{"x": "1"}})
+		r.createObject(r.hub, "o", sharedobject.Content{"spec": map[string]any{"a": "1"}, "status": map[string]any{"x": "1"}})
 		settle()
 		r.spoke.mu.Lock()
 		r.spoke.commit(place{resource: definitions(), name: widgetsName}, widgetDefinition(true))

@@ -44,7 +44,7 @@ func TestRefusedSpokeWriteIsReportedAndRetried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newSharing(t, options{share: defaultShare()})
-				r.make(r.hub, "o", spec("a", "1"))
+				r.createObject(r.hub, "o", spec("a", "1"))
 				settle()
 				r.spoke.refuseWith(func(verb string, at place) error {
 					if verb == "patch" && at.name == "o" {
@@ -86,14 +86,14 @@ func (s *fakeStore) admitWith(f func(obj map[string]any)) {
 func TestRefusedHubWriteIsReportedAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
-		r.make(r.hub, "o", spec("a", "1"))
+		r.createObject(r.hub, "o", spec("a", "1"))
 		settle()
 		r.refuseOnHub(func(string, wire.SharedWrite) string { return "hub: not today" })
 		r.spoke.edit("o", set("a", "2"))
-		r.make(r.spoke, "p", spec("a", "1"))
+		r.createObject(r.spoke, "p", spec("a", "1"))
 		settle()
 		r.wantError("not today", `object "o"`)
-		if n := len(r.requested()); n > 40 {
+		if n := len(r.listHubWrites()); n > 40 {
 			t.Errorf("two writes were asked for %d times in a quarter of an hour", n)
 		}
 		r.refuseOnHub(nil)
@@ -114,9 +114,9 @@ func (r *rig) refuseOnHub(f func(string, wire.SharedWrite) string) {
 func TestFrequentChangesAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
-		r.make(r.hub, "o", spec("a", "0", "b", "0"))
+		r.createObject(r.hub, "o", spec("a", "0", "b", "0"))
 		settle()
-		before, asked, began := len(r.written()), len(r.requested()), time.Now()
+		before, asked, began := len(r.written()), len(r.listHubWrites()), time.Now()
 		pause := time.Duration(testscale.Of(20, 10)) * time.Millisecond
 		for i := 0; time.Since(began) < time.Minute; i++ {
 			r.hub.edit("o", set("a", time.Duration(i).String()))
@@ -127,7 +127,7 @@ func TestFrequentChangesAreRateLimited(t *testing.T) {
 			}
 		}
 		most := ratelimit.Burst + 60*ratelimit.PerSecond + 10
-		if n := len(r.written()) - before + len(r.requested()) - asked; n > most {
+		if n := len(r.written()) - before + len(r.listHubWrites()) - asked; n > most {
 			t.Errorf("%d writes were made in a minute, want at most %d", n, most)
 		}
 		settle()
@@ -146,7 +146,7 @@ func TestDroppedFieldStaysOnTheOtherSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.spoke.admitWith(prune)
-		r.make(r.hub, "o", spec("a", "1", "unknown", "1"))
+		r.createObject(r.hub, "o", spec("a", "1", "unknown", "1"))
 		settle()
 		r.hub.edit("o", set("unknown", "2"))
 		settle()
@@ -155,22 +155,22 @@ func TestDroppedFieldStaysOnTheOtherSide(t *testing.T) {
 		if diff := cmp.Diff(spec("a", "2", "unknown", "2"), r.hub.content("o")); diff != "" {
 			t.Errorf("hub (-want +got):\n%s", diff)
 		}
-		if n, asked := len(r.written()), len(r.requested()); n > 2 || asked != 1 {
-			t.Errorf("writes are %v and %v", r.written(), r.requested())
+		if n, asked := len(r.written()), len(r.listHubWrites()); n > 2 || asked != 1 {
+			t.Errorf("writes are %v and %v", r.written(), r.listHubWrites())
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.hub.admitWith(prune)
-		r.make(r.spoke, "o", spec("a", "1", "unknown", "1"))
+		r.createObject(r.spoke, "o", spec("a", "1", "unknown", "1"))
 		settle()
 		r.hub.edit("o", set("a", "2"))
 		settle()
 		if diff := cmp.Diff(spec("a", "2", "unknown", "1"), r.spoke.content("o")); diff != "" {
 			t.Errorf("cluster (-want +got):\n%s", diff)
 		}
-		if n, asked := len(r.written()), len(r.requested()); n != 1 || asked != 1 {
-			t.Errorf("writes are %v and %v", r.written(), r.requested())
+		if n, asked := len(r.written()), len(r.listHubWrites()); n != 1 || asked != 1 {
+			t.Errorf("writes are %v and %v", r.written(), r.listHubWrites())
 		}
 	})
 }
@@ -190,11 +190,11 @@ func TestDefaultedFieldIsCopiedOnce(t *testing.T) {
 				r := newSharing(t, options{share: defaultShare()})
 				adds, other := of(r)
 				adds.admitWith(defaults)
-				r.make(other, "o", spec("a", "1"))
+				r.createObject(other, "o", spec("a", "1"))
 				settle()
 				r.wantSame("o", spec("a", "1", "default", "d"))
-				if n, asked := len(r.written()), len(r.requested()); n+asked != 2 {
-					t.Errorf("writes are %v and %v", r.written(), r.requested())
+				if n, asked := len(r.written()), len(r.listHubWrites()); n+asked != 2 {
+					t.Errorf("writes are %v and %v", r.written(), r.listHubWrites())
 				}
 			})
 		})
@@ -205,16 +205,16 @@ func TestCollisionIsReportedAndNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
 		r.disconnect()
-		r.make(r.hub, "o", spec("a", "1"))
-		r.make(r.spoke, "o", spec("a", "2"))
+		r.createObject(r.hub, "o", spec("a", "1"))
+		r.createObject(r.spoke, "o", spec("a", "2"))
 		r.connect()
 		settle()
 		r.wantError("differs in", ".spec.a")
 		if n := r.up.lastState().Conflicts; n != 1 {
 			t.Errorf("%d conflicts, want 1", n)
 		}
-		if len(r.written())+len(r.requested()) > 0 {
-			t.Errorf("writes are %v and %v", r.written(), r.requested())
+		if len(r.written())+len(r.listHubWrites()) > 0 {
+			t.Errorf("writes are %v and %v", r.written(), r.listHubWrites())
 		}
 		r.spoke.edit("o", set("a", "1"))
 		settle()
@@ -231,8 +231,8 @@ func TestCollisionIsReportedAndNotWritten(t *testing.T) {
 func TestTooLargeObjectIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
-		r.make(r.spoke, "o", spec("a", strings.Repeat("x", wire.MaxSharedContent)))
-		r.make(r.spoke, "p", spec("a", "1"))
+		r.createObject(r.spoke, "o", spec("a", strings.Repeat("x", wire.MaxSharedContent)))
+		r.createObject(r.spoke, "p", spec("a", "1"))
 		settle()
 		r.wantError(`"o" is too large`)
 		r.wantSame("p", spec("a", "1"))
@@ -246,7 +246,7 @@ func TestTooLargeObjectIsReported(t *testing.T) {
 func TestDeletionWaitsForFinalizers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSharing(t, options{share: defaultShare()})
-		r.make(r.hub, "o", spec("a", "1"))
+		r.createObject(r.hub, "o", spec("a", "1"))
 		settle()
 		r.spoke.edit("o", func(obj map[string]any) {
 			_ = unstructured.SetNestedSlice(obj, []any{"example.com/f"}, "metadata", "finalizers")
