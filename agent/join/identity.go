@@ -18,13 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/spokelet/spokelet/internal/watcher"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
@@ -337,46 +334,19 @@ func (i *Identity) storedIn(secret *corev1.Secret) (keyPair, *credentials, error
 	return pair, stored, nil
 }
 
-// Start follows the Secret until ctx ends, so that what one replica was given
+// Start watches the Secret until ctx ends, so that what one replica was given
 // reaches the others. One object is watched, by name.
 func (i *Identity) Start(ctx context.Context) error {
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: i.listWatch(),
-		ObjectType:    &corev1.Secret{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    i.observe,
-			UpdateFunc: func(_, obj any) { i.observe(obj) },
-			DeleteFunc: func(any) {
-				i.config.Logger.Error(nil, "identity secret was deleted: the agent goes on with its copy and must join again after a restart",
-					"namespace", i.config.Namespace, "secret", i.config.SecretName)
-			},
-		},
+	log := i.config.Logger.WithValues("namespace", i.config.Namespace, "secret", i.config.SecretName)
+	watcher.WatchSecret(ctx, i.secrets(), i.config.SecretName, i.observe, func() {
+		log.Error(nil, "the identity secret was deleted; the agent keeps its copy and must join again after a restart")
 	})
-	controller.RunWithContext(ctx)
 	return nil
 }
 
-func (i *Identity) listWatch() *cache.ListWatch {
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, i.config.SecretName).String()
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.FieldSelector = only
-			return i.secrets().List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.FieldSelector = only
-			return i.secrets().Watch(ctx, options)
-		},
-	}
-}
-
-func (i *Identity) observe(obj any) {
-	secret, ok := obj.(*corev1.Secret)
-	if !ok || secret.Name != i.config.SecretName {
-		return
-	}
+func (i *Identity) observe(secret *corev1.Secret) {
 	if err := i.adopt(secret); err != nil {
-		i.config.Logger.Error(err, "identity secret cannot be used: the agent goes on with its copy",
+		i.config.Logger.Error(err, "cannot use the identity secret; the agent keeps its copy",
 			"namespace", secret.Namespace, "secret", secret.Name)
 	}
 }

@@ -318,6 +318,7 @@ func TestStartWatchesSecret(t *testing.T) {
 		t.Error(err)
 	}
 	cancel()
+	stream.Stop() // as a client does at the end of ctx
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

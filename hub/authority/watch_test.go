@@ -139,6 +139,7 @@ func TestStartWatchesSecret(t *testing.T) {
 	stream.Modify(next)
 	<-changed
 	cancel()
+	stream.Stop() // as a client does at the end of ctx
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
