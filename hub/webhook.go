@@ -22,13 +22,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	actionv1beta1 "github.com/spokelet/spokelet/api/action/v1beta1"
-	"github.com/spokelet/spokelet/api/managedcluster"
 	mcmv1alpha1 "github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	viewv1beta1 "github.com/spokelet/spokelet/api/view/v1beta1"
 	"github.com/spokelet/spokelet/hub/admission"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/mcm"
 	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
 // validatingWebhooks and authors are the names of the chart's ValidatingWebhookConfiguration and

@@ -20,8 +20,8 @@ import (
 	crfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
 func record(change func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {

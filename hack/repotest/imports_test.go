@@ -168,7 +168,7 @@ func TestHelmLinksNothingOfTheAgent(t *testing.T) {
 // Worker bundles are an operator as anybody may write one. What bounds the cost of strangers
 // is no part of a hub or a spoke.
 func TestWorkersAreBuiltOnThePublicAPIs(t *testing.T) {
-	ours := []string{"workers", "api", "internal/quota", "internal/connlimit", "internal/impersonation", "internal/jsonstream", "internal/rbacwatch", "internal/watcher", "tunnel/origin"}
+	ours := []string{"workers", "api", "internal/quota", "internal/connlimit", "internal/impersonation", "internal/jsonstream", "internal/managedcluster", "internal/rbacwatch", "internal/watcher", "tunnel/origin"}
 	for dep := range strings.FieldsSeq(goListIn(t, root+"/workers", "-deps", "./...")) {
 		if within(dep, module) && !slices.ContainsFunc(ours, func(dir string) bool { return within(dep, module+"/"+dir) }) {
 			t.Errorf("workers: links %s", dep)

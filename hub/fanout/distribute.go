@@ -19,9 +19,9 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
 // Why a cluster has no Work, or not the one that it is to have, until something changes.

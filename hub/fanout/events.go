@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
 // queue has the parents that are to be looked at.

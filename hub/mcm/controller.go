@@ -18,9 +18,9 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/requester"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"

@@ -6,7 +6,7 @@ package registration
 import (
 	"errors"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
 // Annotations of a ManagedCluster.

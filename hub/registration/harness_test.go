@@ -35,10 +35,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
 	"github.com/spokelet/spokelet/hub/authority"
 	"github.com/spokelet/spokelet/hub/registration/token"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spokelet/spokelet/api/crds"
-	"github.com/spokelet/spokelet/api/managedcluster"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/internal/clustername"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )

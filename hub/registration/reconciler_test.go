@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 

@@ -30,9 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/sync/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/internal/sharedobject"
 	"github.com/spokelet/spokelet/internal/testing/resourcetest"

@@ -13,8 +13,8 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
 // record is that of a cluster as it is now.

@@ -18,10 +18,10 @@ import (
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/registration/token"
 	"github.com/spokelet/spokelet/internal/clustername"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 

@@ -33,9 +33,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
-	"github.com/spokelet/spokelet/api/managedcluster"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/hub/registration/token"
+	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the commands print to testdata")
