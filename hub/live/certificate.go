@@ -67,7 +67,6 @@ func (c *ServingCertificate) Refresh() error {
 // Name implements dynamiccertificates.CertKeyContentProvider.
 func (*ServingCertificate) Name() string { return "live API serving certificate" }
 
-// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider.
 func (c *ServingCertificate) CurrentCertKeyContent() (certPEM, keyPEM []byte) {
 	// The interface has no way to report an error; the last good one serves.
 	_ = c.renew()
@@ -76,7 +75,6 @@ func (c *ServingCertificate) CurrentCertKeyContent() (certPEM, keyPEM []byte) {
 	return c.certPEM, c.key
 }
 
-// AddListener implements dynamiccertificates.Notifier.
 func (c *ServingCertificate) AddListener(l dynamiccertificates.Listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,22 +38,16 @@ var (
 	_ rest.SingularNameProvider = &clusterStorage{}
 )
 
-// New implements rest.Storage.
 func (*clusterStorage) New() runtime.Object { return &livev1alpha1.Cluster{} }
 
-// NewList implements rest.Lister.
 func (*clusterStorage) NewList() runtime.Object { return &livev1alpha1.ClusterList{} }
 
-// Destroy implements rest.Storage.
 func (*clusterStorage) Destroy() {}
 
-// NamespaceScoped implements rest.Scoper.
 func (*clusterStorage) NamespaceScoped() bool { return false }
 
-// GetSingularName implements rest.SingularNameProvider.
 func (*clusterStorage) GetSingularName() string { return "cluster" }
 
-// Get implements rest.Getter.
 func (s *clusterStorage) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	c, ok := s.store.get(name)
 	if !ok {
@@ -71,7 +65,6 @@ func (s *clusterStorage) List(_ context.Context, options *internalversion.ListOp
 	return s.store.list(match), nil
 }
 
-// Watch implements rest.Watcher.
 func (s *clusterStorage) Watch(_ context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	match, err := parseSelection(options)
 	if err != nil {
@@ -114,7 +107,6 @@ func newClusterNotFound(name string) error {
 	return apierrors.NewNotFound(livev1alpha1.Resource(clustersResource), name)
 }
 
-// ConvertToTable implements rest.TableConvertor.
 func (*clusterStorage) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {

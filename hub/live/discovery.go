@@ -375,7 +375,6 @@ type sharedLimitReader struct {
 	remaining *atomic.Int64
 }
 
-// Read implements io.Reader.
 func (s *sharedLimitReader) Read(b []byte) (int, error) {
 	n, err := s.from.Read(b)
 	if s.remaining.Add(-int64(n)) < 0 {

@@ -12,7 +12,6 @@ type limitedReader struct {
 	remaining int64
 }
 
-// Read implements io.Reader.
 func (b *limitedReader) Read(p []byte) (int, error) {
 	if b.remaining <= 0 {
 		return 0, errTooLarge

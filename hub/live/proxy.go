@@ -69,7 +69,6 @@ type proxyRequest struct {
 	session         Session
 }
 
-// ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	pass, err := p.resolveRequest(r)
 	if err != nil {
@@ -226,7 +225,6 @@ type checkedTransport struct {
 	isUpgrade bool
 }
 
-// RoundTrip implements http.RoundTripper.
 func (p checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := p.RoundTripper.RoundTrip(r)
 	if err != nil {

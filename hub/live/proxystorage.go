@@ -18,23 +18,18 @@ type proxyStorage struct{ proxy *proxy }
 
 var _ rest.Connecter = &proxyStorage{}
 
-// New implements rest.Storage.
 func (*proxyStorage) New() runtime.Object { return &livev1alpha1.ClusterProxyOptions{} }
 
-// Destroy implements rest.Storage.
 func (*proxyStorage) Destroy() {}
 
-// Connect implements rest.Connecter.
 func (s *proxyStorage) Connect(context.Context, string, runtime.Object, rest.Responder) (http.Handler, error) {
 	return s.proxy, nil
 }
 
-// NewConnectOptions implements rest.Connecter.
 func (*proxyStorage) NewConnectOptions() (options runtime.Object, subpath bool, subpathKey string) {
 	return &livev1alpha1.ClusterProxyOptions{}, true, "path"
 }
 
-// ConnectMethods implements rest.Connecter.
 func (*proxyStorage) ConnectMethods() []string {
 	return []string{
 		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,

@@ -45,7 +45,6 @@ type ManagedClusters struct {
 	Cache cache.Cache
 }
 
-// Subscribe implements Records.
 func (m ManagedClusters) Subscribe(ctx context.Context, f func(RecordEvent)) error {
 	informer, err := m.Cache.GetInformer(ctx, &clusterv1.ManagedCluster{})
 	if err != nil {

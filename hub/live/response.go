@@ -90,7 +90,6 @@ type accountedBody struct {
 	memory memoryReservation
 }
 
-// Read implements io.Reader.
 func (p *accountedBody) Read(b []byte) (int, error) {
 	n, err := p.limitedReader.Read(b)
 	if held := p.memory.grow(decodeCost * int64(n)); held != nil {

@@ -19,7 +19,6 @@ const protocolSPDY = "SPDY/3.1"
 // it would exit with code 0, as it does for an end in order.
 type spdyMonitor struct{ http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper.
 func (f spdyMonitor) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := f.RoundTripper.RoundTrip(r)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || !strings.EqualFold(res.Header.Get("Upgrade"), protocolSPDY) {

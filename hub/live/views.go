@@ -47,16 +47,12 @@ func newViewStorage(b *clusterStore, s Sessions, a, unlogged authorizer.Authoriz
 	}
 }
 
-// New implements rest.Storage.
 func (*viewStorage) New() runtime.Object { return &livev1alpha1.ViewWork{} }
 
-// Destroy implements rest.Storage.
 func (*viewStorage) Destroy() {}
 
-// NamespaceScoped implements rest.Scoper.
 func (*viewStorage) NamespaceScoped() bool { return true }
 
-// GetSingularName implements rest.SingularNameProvider.
 func (*viewStorage) GetSingularName() string { return "viewwork" }
 
 // Create implements rest.Creater: it returns the question with its answer.

@@ -89,8 +89,6 @@ func (w *clusterWatch) send(c change) bool {
 // watcher off the board, so that it happens once.
 func (w *clusterWatch) close() { close(w.events) }
 
-// ResultChan implements watch.Interface.
 func (w *clusterWatch) ResultChan() <-chan watch.Event { return w.events }
 
-// Stop implements watch.Interface.
 func (w *clusterWatch) Stop() { w.store.removeWatch(w) }

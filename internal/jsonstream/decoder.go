@@ -25,7 +25,6 @@ type reader struct {
 	read int64
 }
 
-// Read implements io.Reader.
 func (r *reader) Read(b []byte) (int, error) {
 	if err := r.hold(r.read - r.dec.InputOffset()); err != nil {
 		return 0, err
