@@ -28,6 +28,9 @@
 // finalizers and statuses of a work never depend on its manifests. Whatever else
 // cannot be judged is refused.
 //
+// The server is not controller-runtime's: that one decodes each review in full, up to 7 MiB
+// and before anything is known of its sender, which may take a hundred times as much memory.
+//
 // The API server shows webhooks no credential, so that the port answers anybody.
 // The answer tells whether a body that the asker sent would pass, which includes
 // whether the user in it may execute as the account in it, or create Works of mcm.ibm.com

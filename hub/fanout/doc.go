@@ -29,7 +29,7 @@
 // equal parts; while all of them are beyond theirs, it waits. What the parent or the hub
 // itself changes waits for no cluster.
 //
-// parent.go has what tells the two kinds apart, child.go the Works as they are to be,
-// distribute.go what brings them there, status.go and results.go what is said, publish.go
-// how it is written, payers.go who pays for that, events.go and controller.go when all that happens.
+// parent.go has what differs between the two kinds, work.go builds the Works, distribute.go
+// writes them, status.go and results.go compute the status, publish.go writes it, charges.go
+// charges clusters for the write, and events.go and controller.go enqueue the parents.
 package fanout

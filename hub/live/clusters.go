@@ -27,7 +27,7 @@ const (
 	viewWorksResource = "viewworks"
 )
 
-// clusterStorage serves clusters from the board.
+// clusterStorage serves clusters from the clusterStore.
 type clusterStorage struct{ store *clusterStore }
 
 var (
@@ -78,7 +78,7 @@ func (s *clusterStorage) Watch(_ context.Context, options *internalversion.ListO
 		}
 	}
 	// The machinery asks for initial events on behalf of old clients too; they
-	// are told of the end only if they know bookmarks.
+	// get the bookmark that ends them only if they know bookmarks.
 	streamed := options != nil && options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
 	return s.store.watch(match, version, streamed)
 }

@@ -26,8 +26,9 @@ import (
 // without a new list.
 const historySize = 1024
 
-// clusterStore holds the Clusters as they are now and tells its watchers of every
-// change. Objects on the board are never changed, only replaced.
+// clusterStore holds the present Clusters and sends every change to its watches. Stored
+// objects are replaced, never changed. apimachinery's watch.Broadcaster would drop the events
+// of a slow watch without ending it.
 type clusterStore struct {
 	now func() time.Time
 
@@ -46,7 +47,7 @@ type sessionState struct {
 	status  livev1alpha1.ClusterStatus
 }
 
-// change is one step of the board. Before is nil for an addition, after for a
+// change is one change of the store. Before is nil for an addition, after for a
 // removal.
 type change struct {
 	version       uint64
@@ -57,7 +58,7 @@ func newClusterStore(now func() time.Time) *clusterStore {
 	return &clusterStore{
 		now: now,
 		// Versions of an earlier process are smaller than those of this one, so
-		// that a watch from before a restart is told to list anew.
+		// that a watch from before a restart gets Expired and lists again.
 		version:  uint64(now().UnixMicro()),
 		records:  map[string]Record{},
 		sessions: map[string]sessionState{},
@@ -66,7 +67,7 @@ func newClusterStore(now func() time.Time) *clusterStore {
 	}
 }
 
-// handleRecord takes in the change of a record.
+// handleRecord stores a changed record and updates its cluster.
 func (b *clusterStore) handleRecord(e RecordEvent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +79,7 @@ func (b *clusterStore) handleRecord(e RecordEvent) {
 	b.update(e.Record.Name)
 }
 
-// handleSession takes in the begin or end of a session.
+// handleSession stores the start or end of a session and updates its cluster.
 func (b *clusterStore) handleSession(e SessionEvent) {
 	l := newSessionState(e, b.now())
 	b.mu.Lock()
@@ -110,7 +111,8 @@ func newSessionState(e SessionEvent, now time.Time) sessionState {
 	}}
 }
 
-// update puts up the cluster anew and tells the watchers. The caller holds mu.
+// update builds the cluster from its record and session, and publishes a change of it. The
+// caller holds mu.
 func (b *clusterStore) update(name string) {
 	before, after := b.clusters[name], b.buildCluster(name)
 	switch {
@@ -167,7 +169,7 @@ func (b *clusterStore) publish(c change) {
 	}
 }
 
-// exists says whether the hub manages a cluster of this name.
+// exists reports whether the hub manages a cluster of this name.
 func (b *clusterStore) exists(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,7 +243,7 @@ func (b *clusterStore) listNames(selector labels.Selector) []string {
 	return names
 }
 
-// watch tells of every change after version, or, when version is 0, of the
+// watch sends every change after version, or, when version is 0, the
 // present clusters and then of every change.
 func (b *clusterStore) watch(match selection, version uint64, initial bool) (watch.Interface, error) {
 	b.mu.Lock()

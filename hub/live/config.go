@@ -28,7 +28,7 @@ type Config struct {
 	Rest *rest.Config
 	// Sessions gives the sessions of clusters.
 	Sessions Sessions
-	// Records tells which clusters there are.
+	// Records lists and watches the clusters of the hub.
 	Records Records
 	Limits  Limits
 	// Memory bounds what is held for one cluster and for all of them: of their
@@ -37,7 +37,7 @@ type Config struct {
 	Memory *quota.Memory
 	// Streams are those of users in each cluster's session, of all doors. Optional.
 	Streams *quota.Slots
-	// Logger is told of every refusal. Audit events are the hub's API server's
+	// Logger logs every refusal. Audit events are the hub's API server's
 	// to write, and the clusters': all three share the audit id.
 	Logger logr.Logger
 }
@@ -47,31 +47,31 @@ type Limits struct {
 	// ViewBytes is the greatest size of one cluster's answer, as it arrives and as
 	// it is held, with the types and the places of its items. Default 8 MiB.
 	ViewBytes int64
-	// ViewTotalBytes is the greatest size of all answers to one question; each
+	// ViewTotalBytes is the greatest size of all responses to one ViewWork; each
 	// cluster may use an equal share. Default 32 MiB.
 	ViewTotalBytes int64
-	// ViewConcurrency is how many clusters one question asks at once.
+	// ViewConcurrency is how many clusters one ViewWork queries at once.
 	// Default 16.
 	ViewConcurrency int
-	// ViewsInFlight is how many questions are answered at once; further ones
-	// are told to come again (429). Default 32.
+	// ViewsInFlight is how many ViewWorks are served at once; further ones get
+	// 429 Too Many Requests. Default 32.
 	ViewsInFlight int
 	// ViewsPerUser is how many of them one user may ask, and so are the next two of one user.
 	// The service accounts of a namespace are one. Default 4.
 	ViewsPerUser int
 	// ViewHeldBytes is how much memory all answers take at once, while they are
-	// read and until they are written; what does not fit is told to come again.
+	// read and until they are written; what does not fit gets 429 Too Many Requests.
 	// Default 128 MiB.
 	ViewHeldBytes int64
 	// ViewHeldBytesPerUser is how much of it one user may cause. Default 48 MiB,
 	// which is ViewTotalBytes and what reading two more answers takes.
 	ViewHeldBytesPerUser int64
-	// ViewBodyTimeout is how long a caller may take to send a question. It takes one
+	// ViewBodyTimeout is how long a caller may take to send a ViewWork. It takes one
 	// of ViewsPerUser meanwhile. Default 10 s.
 	ViewBodyTimeout time.Duration
 	// ViewTimeout is how long one cluster may take. Default 15 s.
 	ViewTimeout time.Duration
-	// ViewTotalTimeout is how long one question may take. It is less than what
+	// ViewTotalTimeout is how long one ViewWork may take. It is less than what
 	// the API machinery allows a create, so that the partial answer still
 	// arrives. Default 30 s.
 	ViewTotalTimeout time.Duration
@@ -80,7 +80,7 @@ type Limits struct {
 	// the node together. Default 1344.
 	ProxyRequests int
 	// ProxyRequestsPerUser is how many of them are one user's; further ones are
-	// told to come again (429). Default 496, a quarter of the streams.
+	// refused (429). Default 496, a quarter of the streams.
 	ProxyRequestsPerUser int
 }
 

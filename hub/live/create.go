@@ -25,7 +25,7 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-// maxViewWork is the greatest size of a question. It takes up to thirty times as
+// maxViewWork is the greatest size of a ViewWork in a request. It takes up to thirty times as
 // much once it is decoded.
 const maxViewWork = 64 << 10
 
@@ -52,8 +52,8 @@ func (h *viewHandler) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// serveCreate answers a question. The caller has a turn before the body is read: bodies
-// that never end take the turns of their own user and no memory or requests in
+// serveCreate creates a ViewWork. The request takes one of its user's slots before the body is
+// read: bodies that never end use the slots of their own user and no memory or requests in
 // flight of others.
 func (h *viewHandler) serveCreate(w http.ResponseWriter, r *http.Request, namespace string) {
 	t, err := h.views.startRequest(r.Context(), namespace)
@@ -104,7 +104,7 @@ func (h *viewHandler) writeError(w http.ResponseWriter, r *http.Request, err err
 	responsewriters.ErrorNegotiated(err, h.codecs, livev1alpha1.SchemeGroupVersion, w, r)
 }
 
-// readRequest returns the question, which bears the namespace that was authorized.
+// readRequest decodes the ViewWork and sets the namespace that was authorized.
 func (h *viewHandler) readRequest(r *http.Request, namespace string) (*livev1alpha1.ViewWork, *metav1.CreateOptions, error) {
 	if err := h.codecs.checkAccept(r); err != nil {
 		return nil, nil, err

@@ -31,15 +31,15 @@ import (
 
 const (
 	// extensionAuthentication is the ConfigMap in kube-system by which an API
-	// server tells its extensions whom to believe.
+	// server publishes what its extensions need to authenticate requests.
 	extensionAuthentication = "extension-apiserver-authentication"
-	// decisionTTL is how long an answer about a token or a right is believed.
+	// decisionTTL is how long the review of a token or a right is cached.
 	decisionTTL = 10 * time.Second
 	// reviewTimeout is how long the hub's API server may take to review a token.
 	reviewTimeout = 10 * time.Second
 )
 
-// delegateAuthentication has the hub's API server say who callers are: by the
+// delegateAuthentication delegates authentication to the hub's API server: by the
 // headers of its front proxy, by client certificates and by token reviews.
 func delegateAuthentication(ctx context.Context, c *genericserver.Config, client kubernetes.Interface) error {
 	clientCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
@@ -98,7 +98,7 @@ func newRequestHeaderConfig(ctx context.Context, client kubernetes.Interface) (*
 	}, nil
 }
 
-// delegateAuthorization has the hub's API server say what callers may do.
+// delegateAuthorization delegates authorization to the hub's API server.
 func delegateAuthorization(client kubernetes.Interface) (authorizer.Authorizer, error) {
 	health, err := path.NewAuthorizer([]string{"/healthz", "/livez", "/readyz"})
 	if err != nil {

@@ -65,7 +65,7 @@ type discoveryReader struct {
 // cannot be read, as those of an extension that is down, are left out, and so is
 // what has a name that Kubernetes does not allow: one odd extension does not keep
 // callers from all that a cluster serves. Errors are those of the session, an
-// APIStatus or wrap errDiscoveryLimit or errMemory. What is read is on the holding, which
+// APIStatus or wrap errDiscoveryLimit or errMemory. What is read counts against the reservation, which
 // the caller closes.
 func readCatalog(ctx context.Context, cluster string, s Session, caller impersonation.Principal, held memoryReservation) (*catalog, error) {
 	d := &discoveryReader{cluster: cluster, session: s, caller: caller, memory: held}

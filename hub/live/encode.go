@@ -29,7 +29,7 @@ func (c codecs) checkAccept(r *http.Request) error {
 	return nil
 }
 
-// encodeView writes a question with its answers as JSON. It writes object after
+// encodeView writes a ViewWork with its results as JSON. It writes object after
 // object as they came, where an encoder would hold all of them once more, and up to
 // six times as large: encoding/json escapes <, > and &.
 func encodeView(to io.Writer, v *livev1alpha1.ViewWork) error {

@@ -20,8 +20,8 @@ import (
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 )
 
-// queryClusters puts the question to every selected cluster that the caller may look
-// at, and waits for all answers. What fails is part of the answer.
+// queryClusters queries every selected cluster that the caller may view, and waits for all
+// responses. Failures are part of the result.
 func (s *viewStorage) queryClusters(ctx context.Context, q *viewQuery, t *viewRequest) livev1alpha1.ViewWorkStatus {
 	selected := s.store.listNames(q.clusters)
 	views := make([]*livev1alpha1.ClusterView, len(selected))

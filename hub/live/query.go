@@ -27,7 +27,7 @@ const (
 	maxRetryAfter = 60
 )
 
-// queryCluster puts the question to one cluster. The error is an APIStatus.
+// queryCluster queries one cluster. The error is an APIStatus.
 func (s *viewStorage) queryCluster(ctx context.Context, cluster string, q *viewQuery, t *viewRequest, limit int64) (*livev1alpha1.ClusterView, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.ViewTimeout)
 	defer cancel()
@@ -118,7 +118,7 @@ func (s *viewStorage) fetch(ctx context.Context, cluster string, session Session
 	return view, nil
 }
 
-// buildURL is where the question is asked. That the resource is namespaced, or
+// buildURL returns the URL of a query in a cluster. That the resource is namespaced, or
 // not, is known only now.
 func (q *viewQuery) buildURL(cluster string, r resource) (*url.URL, error) {
 	base := "/apis/" + r.gv.Group + "/" + r.gv.Version

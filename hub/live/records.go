@@ -17,10 +17,10 @@ import (
 	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
-// Records tells which clusters the hub manages.
+// Records lists and watches the clusters that the hub manages.
 type Records interface {
 	// Subscribe calls f for every record there is, and then for every change,
-	// serially. It returns once the present ones have been told. f does not
+	// serially. It returns once f was called for the present ones. f does not
 	// block.
 	Subscribe(ctx context.Context, f func(RecordEvent)) error
 }

@@ -64,7 +64,7 @@ func auditID(ctx context.Context) string {
 }
 
 // logRefusal writes down that a request was refused before its cluster was
-// asked. That a cluster could not be asked is no refusal, and told in detail
+// asked. That a cluster could not be asked is no refusal, and logged at level 1
 // only.
 func logRefusal(l logr.Logger, r *http.Request, err error) {
 	if code := statusCode(err); code != http.StatusBadRequest && code != http.StatusUnauthorized && code != http.StatusForbidden {

@@ -49,8 +49,8 @@ type listDecoder struct {
 	released   int64 // offset up to which reading was given back
 }
 
-// readResponse reads the answer to the question. What is kept is on the holding, which the
-// caller closes.
+// readResponse reads the response of a cluster. What is kept counts against the reservation,
+// which the caller closes.
 func (q *viewQuery) readResponse(body io.ReadCloser, limit int64, held memoryReservation, r resource) (*livev1alpha1.ClusterView, error) {
 	in := &accountedBody{limitedReader: limitedReader{ReadCloser: body, remaining: limit}, memory: held}
 	if q.name != "" && q.output != livev1alpha1.OutputTable {
@@ -84,7 +84,8 @@ func (q *viewQuery) readResponse(body io.ReadCloser, limit int64, held memoryRes
 	return view, nil
 }
 
-// accountedBody is an answer's body, each byte of which is on the holding once it is read.
+// accountedBody is the body of a response, each byte of which counts against the reservation
+// once it is read.
 type accountedBody struct {
 	limitedReader
 	memory memoryReservation

@@ -30,7 +30,7 @@ type Session interface {
 	Info() SessionInfo
 }
 
-// SessionInfo is what a Cluster tells of its session.
+// SessionInfo describes the session of a Cluster.
 type SessionInfo struct {
 	ConnectedAt   time.Time
 	RTT           time.Duration

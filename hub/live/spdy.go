@@ -15,8 +15,8 @@ import (
 // a WebSocket that ends without a word is broken by itself.
 const protocolSPDY = "SPDY/3.1"
 
-// spdyMonitor tells the client of a command whose way to its cluster was cut. Without a word
-// it would exit with code 0, as it does for an end in order.
+// spdyMonitor reports a cut connection to the client of a command. Without a report the client
+// would exit with code 0, as it does when the command ends.
 type spdyMonitor struct{ http.RoundTripper }
 
 func (f spdyMonitor) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -27,7 +27,7 @@ type viewStorage struct {
 	silentAuthorizer authorizer.Authorizer // without logRefusals, for counting clusters that nobody named
 	catalogs         *catalogs
 	limits           Limits
-	inFlight         *quota.Slots  // questions, by holder: see impersonation.Holder
+	inFlight         *quota.Slots  // requests, by holder: see impersonation.Holder
 	callerMemory     *quota.Memory // of answers, by holder
 	clusterMemory    *quota.Memory // of all that is held for clusters, by cluster
 }
@@ -55,7 +55,7 @@ func (*viewStorage) NamespaceScoped() bool { return true }
 
 func (*viewStorage) GetSingularName() string { return "viewwork" }
 
-// Create implements rest.Creater: it returns the question with its answer.
+// Create returns the ViewWork with its results.
 func (s *viewStorage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	v, ok := obj.(*livev1alpha1.ViewWork)
 	if !ok {
@@ -69,7 +69,7 @@ func (s *viewStorage) Create(ctx context.Context, obj runtime.Object, validate r
 	return s.create(ctx, v, validate, options, t)
 }
 
-// viewRequest is a question that is being answered. It is its caller's until the
+// viewRequest is a ViewWork that is being served. It uses a slot of its caller until the
 // answer was written.
 type viewRequest struct {
 	views  *viewStorage
@@ -79,7 +79,7 @@ type viewRequest struct {
 	reservations []memoryReservation // guarded by mu
 }
 
-// startRequest gives the caller a turn, or tells them to come again.
+// startRequest takes a slot of the caller, or fails with 429.
 func (s *viewStorage) startRequest(ctx context.Context, namespace string) (*viewRequest, error) {
 	caller, err := principalFrom(ctx, namespace)
 	if err != nil {
@@ -110,7 +110,7 @@ func (t *viewRequest) close() {
 	t.views.inFlight.Give(impersonation.Holder(t.caller.User), 1)
 }
 
-// create returns the question with its answer.
+// create returns the ViewWork with its results.
 func (s *viewStorage) create(ctx context.Context, v *livev1alpha1.ViewWork, validate rest.ValidateObjectFunc, options *metav1.CreateOptions, t *viewRequest) (*livev1alpha1.ViewWork, error) {
 	setName(v)
 	q, errs := parseView(v)

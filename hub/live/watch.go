@@ -53,7 +53,7 @@ func initialEventsEnd(version string) watch.Event {
 	}}}
 }
 
-// clusterWatch is one watch of the board.
+// clusterWatch is one watch of the store.
 type clusterWatch struct {
 	store     *clusterStore
 	selection selection
@@ -71,7 +71,7 @@ func newClusterWatch(b *clusterStore, match selection, first []watch.Event) *clu
 }
 
 // send hands over a change; false means that the watcher is too slow. The
-// caller holds the board's mutex.
+// caller holds the store's mutex.
 func (w *clusterWatch) send(c change) bool {
 	e, ok := w.selection.toWatchEvent(c)
 	if !ok {
@@ -85,8 +85,8 @@ func (w *clusterWatch) send(c change) bool {
 	}
 }
 
-// close closes the watch. The caller holds the board's mutex and has taken the
-// watcher off the board, so that it happens once.
+// close closes the watch. The caller holds the store's mutex and has removed the
+// watch from the store, so that it happens once.
 func (w *clusterWatch) close() { close(w.events) }
 
 func (w *clusterWatch) ResultChan() <-chan watch.Event { return w.events }
