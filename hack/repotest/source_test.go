@@ -40,6 +40,10 @@ func TestSourceFollowsTheHouseRules(t *testing.T) {
 			reason: "a package is one concept and its name says which",
 			check:  eachFile(packageName),
 		},
+		"no name has a private word": {
+			reason: "a reader knows the words of Kubernetes and Go, and those in docs/glossary.md",
+			check:  eachFile(privateNames),
+		},
 		"no function is over 100 lines": {
 			reason: "what does not fit on a page is not reviewed",
 			check:  eachFile(functionLength),
