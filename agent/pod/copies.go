@@ -225,16 +225,10 @@ func (e *Engine) invalidateCopies(namespace string) {
 
 // deleteCopy removes the copy of an object without users; o.writing is held.
 func (e *Engine) deleteCopy(ctx context.Context, o *copyState) error {
-	shelf := e.spoke.copyStore(o.key.Kind)
-	at := e.copyNamespacedName(o.key)
-	found, err := shelf.get(ctx, at)
 	// Without a user whatever copy of this object is there is left over, also one that
 	// was made with another prefix.
-	if err == nil && found.hubID == e.cfg.HubID && found.isCopyOf(o.key) {
-		err = shelf.delete(ctx, at, found)
-	}
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return wrapCopyError(o.key, err)
+	if err := e.spoke.deleteCopy(ctx, e.cfg.HubID, o.key, e.copyNamespacedName(o.key)); err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -251,16 +245,16 @@ func (e *Engine) deleteCopy(ctx context.Context, o *copyState) error {
 
 // writeCopy makes the copy equal to the hub's object; its writing is held.
 func (e *Engine) writeCopy(ctx context.Context, key wire.PodObjectKey, want *wire.PodObject) error {
-	shelf := e.spoke.copyStore(key.Kind)
+	store := e.spoke.copyStore(key.Kind)
 	at := e.copyNamespacedName(key)
 	c := e.newCopy(key, want)
 	if !want.Missing {
-		err := shelf.create(ctx, at, c)
+		err := store.create(ctx, at, c)
 		if !apierrors.IsAlreadyExists(err) {
 			return wrapCopyError(key, err)
 		}
 	}
-	return wrapCopyError(key, e.replaceCopy(ctx, shelf, at, key, c))
+	return wrapCopyError(key, e.replaceCopy(ctx, store, at, key, c))
 }
 
 // wrapCopyError names the object that an answer of the API server is about.
@@ -273,8 +267,8 @@ func wrapCopyError(key wire.PodObjectKey, err error) error {
 }
 
 // replaceCopy changes what is there.
-func (e *Engine) replaceCopy(ctx context.Context, shelf copyStore, at namespacedName, key wire.PodObjectKey, want *objectCopy) error {
-	found, err := shelf.get(ctx, at)
+func (e *Engine) replaceCopy(ctx context.Context, store copyStore, at namespacedName, key wire.PodObjectKey, want *objectCopy) error {
+	found, err := store.get(ctx, at)
 	if apierrors.IsNotFound(err) && want.object.Missing {
 		return nil
 	}
@@ -291,12 +285,12 @@ func (e *Engine) replaceCopy(ctx context.Context, shelf copyStore, at namespaced
 	}
 	if !want.object.Missing && found.canUpdateTo(want) {
 		want.uid, want.version = found.uid, found.version
-		return shelf.update(ctx, at, want)
+		return store.update(ctx, at, want)
 	}
-	if err := shelf.delete(ctx, at, found); err != nil || want.object.Missing {
+	if err := store.delete(ctx, at, found); err != nil || want.object.Missing {
 		return ignoreNotFound(err)
 	}
-	return shelf.create(ctx, at, want)
+	return store.create(ctx, at, want)
 }
 
 func ignoreNotFound(err error) error {

@@ -131,14 +131,22 @@ func (s *spokeClient) deleteCopiesOf(ctx context.Context, pod *corev1.Pod) []err
 	var errs []error
 	for _, key := range referencedCopies(pod, pod.Namespace) {
 		at := namespacedName{Namespace: pod.Namespace, Name: copyName(key)}
-		shelf := s.copyStore(key.Kind)
-		found, err := shelf.get(ctx, at)
-		if err == nil && found.hubID == pod.Labels[translate.LabelHub] && found.isCopyOf(key) {
-			err = shelf.delete(ctx, at, found)
-		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, wrapCopyError(key, err))
+		if err := s.deleteCopy(ctx, pod.Labels[translate.LabelHub], key, at); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errs
+}
+
+// deleteCopy deletes a hub's copy of an object, if that is what is there.
+func (s *spokeClient) deleteCopy(ctx context.Context, hubID string, key wire.PodObjectKey, at namespacedName) error {
+	store := s.copyStore(key.Kind)
+	found, err := store.get(ctx, at)
+	if err == nil && found.hubID == hubID && found.isCopyOf(key) {
+		err = store.delete(ctx, at, found)
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return wrapCopyError(key, err)
+	}
+	return nil
 }

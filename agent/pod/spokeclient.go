@@ -4,12 +4,10 @@
 package pod
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,7 +20,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/pod/translate"
-	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
@@ -88,103 +85,4 @@ func (s *spokeClient) allowedNamespaces() watcher.ListWatch {
 func (s *spokeClient) createdNamespaces() watcher.ListWatch {
 	selector := labels.Set{LabelCreatedBy: Creator}.String()
 	return watcher.NewListWatch(s.core.Namespaces(), func(o *metav1.ListOptions) { o.LabelSelector = selector })
-}
-
-// copyStore is where copies of one kind are.
-type copyStore interface {
-	get(ctx context.Context, at namespacedName) (*objectCopy, error)
-	create(ctx context.Context, at namespacedName, r *objectCopy) error
-	// update replaces the version that r names.
-	update(ctx context.Context, at namespacedName, r *objectCopy) error
-	delete(ctx context.Context, at namespacedName, r *objectCopy) error
-}
-
-func (s *spokeClient) copyStore(kind string) copyStore {
-	if kind == wire.PodObjectSecret || kind == kindToken {
-		return secrets{s.core}
-	}
-	return configMaps{s.core}
-}
-
-// deleteOptions are the options of a deletion of nothing but what was seen.
-func deleteOptions(r *objectCopy) metav1.DeleteOptions {
-	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.uid}}
-}
-
-func (r *objectCopy) meta(at namespacedName) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Name: at.Name, Namespace: at.Namespace, ResourceVersion: r.version,
-		Labels:      map[string]string{translate.LabelHub: r.hubID},
-		Annotations: map[string]string{AnnotationHubObject: r.source},
-	}
-}
-
-func newObjectCopy(meta *metav1.ObjectMeta, object wire.PodObject) *objectCopy {
-	return &objectCopy{
-		uid: meta.UID, version: meta.ResourceVersion,
-		hubID: meta.Labels[translate.LabelHub], source: meta.Annotations[AnnotationHubObject],
-		object: object,
-	}
-}
-
-type configMaps struct{ core typedcorev1.CoreV1Interface }
-
-func (c configMaps) get(ctx context.Context, at namespacedName) (*objectCopy, error) {
-	found, err := c.core.ConfigMaps(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return newObjectCopy(&found.ObjectMeta, wire.PodObject{
-		Text: found.Data, Data: found.BinaryData, Immutable: found.Immutable != nil && *found.Immutable,
-	}), nil
-}
-
-func (c configMaps) create(ctx context.Context, at namespacedName, r *objectCopy) error {
-	_, err := c.core.ConfigMaps(at.Namespace).Create(ctx, r.configMap(at), metav1.CreateOptions{})
-	return err
-}
-
-func (c configMaps) update(ctx context.Context, at namespacedName, r *objectCopy) error {
-	_, err := c.core.ConfigMaps(at.Namespace).Update(ctx, r.configMap(at), metav1.UpdateOptions{})
-	return err
-}
-
-func (c configMaps) delete(ctx context.Context, at namespacedName, r *objectCopy) error {
-	return c.core.ConfigMaps(at.Namespace).Delete(ctx, at.Name, deleteOptions(r))
-}
-
-func (r *objectCopy) configMap(at namespacedName) *corev1.ConfigMap {
-	return &corev1.ConfigMap{
-		ObjectMeta: r.meta(at), Data: r.object.Text, BinaryData: r.object.Data, Immutable: &r.object.Immutable,
-	}
-}
-
-type secrets struct{ core typedcorev1.CoreV1Interface }
-
-func (s secrets) get(ctx context.Context, at namespacedName) (*objectCopy, error) {
-	found, err := s.core.Secrets(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return newObjectCopy(&found.ObjectMeta, wire.PodObject{
-		Type: found.Type, Data: found.Data, Immutable: found.Immutable != nil && *found.Immutable,
-	}), nil
-}
-
-func (s secrets) create(ctx context.Context, at namespacedName, r *objectCopy) error {
-	_, err := s.core.Secrets(at.Namespace).Create(ctx, r.secret(at), metav1.CreateOptions{})
-	return err
-}
-
-func (s secrets) update(ctx context.Context, at namespacedName, r *objectCopy) error {
-	_, err := s.core.Secrets(at.Namespace).Update(ctx, r.secret(at), metav1.UpdateOptions{})
-	return err
-}
-
-func (s secrets) delete(ctx context.Context, at namespacedName, r *objectCopy) error {
-	return s.core.Secrets(at.Namespace).Delete(ctx, at.Name, deleteOptions(r))
-}
-
-func (r *objectCopy) secret(at namespacedName) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: r.meta(at), Type: r.object.Type, Data: r.object.Data, Immutable: &r.object.Immutable}
 }

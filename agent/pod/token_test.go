@@ -27,7 +27,7 @@ func askingTwice(p *wire.Pod) {
 	*sources = append(*sources, corev1.VolumeProjection{ServiceAccountToken: &vault})
 }
 
-// oneSecret is a shelf with one copy on it.
+// oneSecret is a copyStore with one copy.
 type oneSecret struct{ there *objectCopy }
 
 func (s *oneSecret) get(context.Context, namespacedName) (*objectCopy, error) { return s.there, nil }
@@ -102,13 +102,13 @@ func TestUnsentTokenIsKeptWhileItsPodReadsIt(t *testing.T) {
 			if tc.live != "" {
 				e.observePod(reader(t, tc.live, tc.change))
 			}
-			shelf := &oneSecret{there: e.newCopy(key, &wire.PodObject{Type: corev1.SecretTypeOpaque, Data: tc.there})}
+			store := &oneSecret{there: e.newCopy(key, &wire.PodObject{Type: corev1.SecretTypeOpaque, Data: tc.there})}
 			sent := map[string][]byte{api: []byte("2")}
 			want := &wire.PodObject{Type: corev1.SecretTypeOpaque, Data: sent}
-			if err := e.replaceCopy(t.Context(), shelf, e.copyNamespacedName(key), key, e.newCopy(key, want)); err != nil {
+			if err := e.replaceCopy(t.Context(), store, e.copyNamespacedName(key), key, e.newCopy(key, want)); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, shelf.there.object.Data); diff != "" {
+			if diff := cmp.Diff(tc.want, store.there.object.Data); diff != "" {
 				t.Errorf("%s: the Secret (-want +got):\n%s", tc.reason, diff)
 			}
 			if len(sent) != 1 {
