@@ -120,6 +120,7 @@ func (f *Watcher) watchOnce(ctx context.Context) error {
 		return wrapExpired(err)
 	}
 	defer w.Stop()
+	defer context.AfterFunc(ctx, w.Stop)() // not every watch ends with its context
 	if fresh {
 		f.Handler.StartSync()
 	}

@@ -104,7 +104,7 @@ func (c *Controller) recordHiddenAddresses(ctx context.Context, t statusUpdate, 
 	c.updatePod(t.podRef, func(p *podState) {
 		due = p.addressWarning != message && p.pod.UID == t.pod.UID && p.eventLimit.allow()
 	})
-	if !due || !c.recordWarning(context.WithoutCancel(ctx), t.pod, ReasonPodAddressDropped, message) {
+	if !due || !c.events.recordWarning(context.WithoutCancel(ctx), t.pod, ReasonPodAddressDropped, message) {
 		return
 	}
 	c.updatePod(t.podRef, func(p *podState) { p.addressWarning = message })

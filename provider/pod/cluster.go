@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/provider/pod/podobject"
 )
 
 // clusterState is what is known of the pods of a cluster: of its virtual node, and of those
@@ -34,7 +35,7 @@ type clusterState struct {
 	// wasComplete: the pods of all of them were known once.
 	wasComplete bool
 	// subscriber is the cluster as one to which objects are published.
-	subscriber *subscriber
+	subscriber *podobject.Subscriber
 	// forgotten: the cluster was forgotten. Nothing of it is published any more.
 	forgotten bool
 	// streams counts the streams of Sync to the cluster: two while one takes over
@@ -100,25 +101,44 @@ func isOlder(a, b *corev1.Pod) bool {
 	return err == nil && order < 0
 }
 
-func (c *Controller) getCluster(name string) *clusterState {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.clusters[name]
+// clusterTable holds what is known of the pods of each cluster.
+type clusterTable struct {
+	mu       sync.Mutex // guards clusters; taken before a cluster's
+	clusters map[string]*clusterState
+}
+
+func (t *clusterTable) getCluster(name string) *clusterState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.clusters[name]
 }
 
 // updateCluster changes a node, made when there is none, under its lock.
-func (c *Controller) updateCluster(name string, f func(*clusterState)) *clusterState {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, ok := c.clusters[name]
+func (t *clusterTable) updateCluster(name string, f func(*clusterState)) *clusterState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, ok := t.clusters[name]
 	if !ok || n.isForgotten() {
-		n = &clusterState{name: name, pods: map[wire.PodKey]*podState{}, subscriber: newSubscriber(name)}
-		c.clusters[name] = n
+		n = &clusterState{name: name, pods: map[wire.PodKey]*podState{}, subscriber: podobject.NewSubscriber(name)}
+		t.clusters[name] = n
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f(n)
 	return n
+}
+
+// updatePod calls f with a pod, if that is there, under its node's lock.
+func (t *clusterTable) updatePod(r podRef, f func(*podState)) {
+	n := t.getCluster(r.cluster)
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p, ok := n.pods[r.key]; ok {
+		f(p)
+	}
 }
 
 func (n *clusterState) isForgotten() bool {

@@ -20,6 +20,7 @@ import (
 	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/provider/pod/address"
+	"github.com/spokelet/spokelet/provider/pod/podobject"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -77,29 +78,25 @@ func (c Config) Validate() error {
 // Controller keeps the pods of all virtual nodes. A virtual node is a cluster's, and has
 // its name, or that of a group of its nodes (wire.NodeName).
 type Controller struct {
+	*clusterTable
+
 	config  Config
 	metrics *metrics
-	objects *objectPublisher
+	objects *podobject.Publisher
 	// namespaces are the hub's, and those that agents made for its pods.
 	namespaces *namespaceTracker
-	// queue holds the pods of which something may have to be written, eventQueue
-	// the events.
-	queue      workqueue.TypedRateLimitingInterface[podRef]
-	eventQueue workqueue.TypedRateLimitingInterface[eventRef]
-	// tokenQueue holds the pods of which a token may be due.
-	tokenQueue workqueue.TypedRateLimitingInterface[podRef]
+	events     *eventWriter
+	tokens     *tokenIssuer
+	// queue holds the pods of which something may have to be written.
+	queue workqueue.TypedRateLimitingInterface[podRef]
 	// statusPacer spaces the statuses of a pod that the spoke changes without end.
 	statusPacer ratelimit.KeyedLimiter[podRef]
 	// network is what the hub itself uses, and consents what the records allow.
-	network  *address.Network
-	consents consents
-	// logLimiter bounds what is logged of what agents send.
-	logLimiter ratelimit.LogLimiter
+	network     *address.Network
+	consents    consents
+	agentErrors *agentErrorLog
 	// onIdle is told when a group's node may be idle; nil when nobody asks.
 	onIdle func()
-
-	mu       sync.Mutex // guards nodes; taken before a node's
-	clusters map[string]*clusterState
 }
 
 // podRef names a pod of a cluster, by the name of its own node.
@@ -108,81 +105,92 @@ type podRef struct {
 	key     wire.PodKey
 }
 
-// newRateLimiter space the attempts at one item, and leave those of others alone: a bucket
+// newRateLimiter spaces the attempts at one item, and leave those of others alone: a bucket
 // for all would have a thousand pods wait for each other.
 func newRateLimiter[T comparable]() workqueue.TypedRateLimiter[T] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[T](minRetry, maxRetry)
 }
 
-// New declares pods, statuses and events in Sync; Start writes.
+func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
+	return workqueue.NewTypedRateLimitingQueue(newRateLimiter[T]())
+}
+
+// New returns a controller that is known to Sync; Start writes.
 func New(config Config) (*Controller, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	k := &Controller{
-		config:     config,
-		queue:      workqueue.NewTypedRateLimitingQueue(newRateLimiter[podRef]()),
-		eventQueue: workqueue.NewTypedRateLimitingQueue(newRateLimiter[eventRef]()),
-		tokenQueue: workqueue.NewTypedRateLimitingQueue(newRateLimiter[podRef]()),
-		clusters:   map[string]*clusterState{},
+	c := &Controller{
+		clusterTable: &clusterTable{clusters: map[string]*clusterState{}},
+		config:       config,
+		objects:      podobject.NewPublisher(config.Client, config.Sync, config.Logger),
+		namespaces:   newNamespaceTracker(config),
+		queue:        newQueue[podRef](),
+		agentErrors:  &agentErrorLog{logger: config.Logger},
 	}
-	k.network = address.NewNetwork(config.Address, k.recheckAddresses)
-	k.objects = newObjectPublisher(config)
-	k.namespaces = newNamespaceTracker(config)
+	c.network = address.NewNetwork(config.Address, c.recheckAddresses)
 	var err error
-	if k.metrics, err = newMetrics(config.Registerer, k.objects.count); err != nil {
+	if c.metrics, err = newMetrics(config.Registerer, c.objects.Count); err != nil {
 		return nil, err
 	}
-	config.Sync.Publish(wire.KindPod, k.loadPod)
-	config.Sync.Publish(wire.KindPodObject, k.objects.load)
-	config.Sync.Publish(wire.KindPodNamespaceGone, nil)
-	config.Sync.Publish(wire.KindPodForced, nil)
-	if config.Tokens.Issue {
-		config.Sync.PublishAsked(wire.KindPodToken, k.loadTokens, k.startIssuing)
+	c.events = &eventWriter{
+		clusters: c.clusterTable, client: config.Client, writes: config.Writes, agentErrors: c.agentErrors,
+		queue: newQueue[eventRef](),
 	}
-	config.Sync.Mirror(wire.KindPodStatus, resource.HubReceiver{
-		Put: k.handleStatus, Delete: k.deleteStatus, Synced: k.handleSynced, About: wire.KindPod, After: wire.KindPod,
+	c.tokens = &tokenIssuer{
+		clusters: c.clusterTable, client: config.Client, sync: config.Sync, policy: config.Tokens,
+		events: c.events, metrics: c.metrics, logger: config.Logger,
+		queue: newQueue[podRef](), enqueueStatus: c.queue.Add,
+	}
+	c.connect(config.Sync)
+	return c, nil
+}
+
+// connect declares pods, statuses and events in Sync.
+func (c *Controller) connect(r Replicator) {
+	r.Publish(wire.KindPod, c.loadPod)
+	r.Publish(wire.KindPodObject, c.objects.Load)
+	r.Publish(wire.KindPodNamespaceGone, nil)
+	r.Publish(wire.KindPodForced, nil)
+	if c.config.Tokens.Issue {
+		r.PublishAsked(wire.KindPodToken, c.tokens.loadTokens, c.startIssuing)
+	}
+	r.Mirror(wire.KindPodStatus, resource.HubReceiver{
+		Put: c.handleStatus, Delete: c.deleteStatus, Synced: c.handleSynced, About: wire.KindPod, After: wire.KindPod,
 	})
-	config.Sync.Mirror(wire.KindPodEvent, resource.HubReceiver{
-		Put: k.handleEvent, Delete: k.deleteEvent, Known: k.acceptsEvent, After: wire.KindPod,
+	r.Mirror(wire.KindPodEvent, resource.HubReceiver{
+		Put: c.handleEvent, Delete: c.events.deleteEvent, Known: c.events.acceptsEvent, After: wire.KindPod,
 	})
-	config.Sync.Mirror(wire.KindPodNamespace, resource.HubReceiver{
-		Put: k.handleNamespace, Delete: k.namespaces.handleRemoved, Synced: k.handleNamespacesSynced, Known: k.namespaces.accepts,
+	r.Mirror(wire.KindPodNamespace, resource.HubReceiver{
+		Put: c.handleNamespace, Delete: c.namespaces.handleRemoved, Synced: c.handleNamespacesSynced, Known: c.namespaces.accepts,
 	})
-	return k, nil
 }
 
 // Start watches objects and writes statuses and events until ctx ends.
 func (c *Controller) Start(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() { c.objects.run(ctx) })
-	namespaces := c.namespaceReflector()
-	running.Go(func() { namespaces.RunWithContext(ctx) })
-	c.followNetwork(ctx, &running)
-	for range statusWriters {
-		running.Go(func() {
-			for c.processNextStatus(ctx) {
-			}
-		})
-	}
-	for range eventWriters {
-		running.Go(func() {
-			for c.processNextEvent(ctx) {
-			}
-		})
-	}
-	for range tokenWorkers {
-		running.Go(func() {
-			for c.processNextTokens(ctx) {
-			}
-		})
-	}
+	running.Go(func() { c.objects.Run(ctx) })
+	running.Go(func() { c.watchNamespaces(ctx) })
+	c.watchNetwork(ctx, &running)
+	runWorkers(ctx, &running, statusWriters, c.processNextStatus)
+	runWorkers(ctx, &running, eventWriters, c.events.processNext)
+	runWorkers(ctx, &running, tokenWorkers, c.tokens.processNext)
 	<-ctx.Done()
 	c.queue.ShutDown()
-	c.eventQueue.ShutDown()
-	c.tokenQueue.ShutDown()
+	c.events.queue.ShutDown()
+	c.tokens.queue.ShutDown()
 	running.Wait()
 	return nil
+}
+
+// runWorkers has n goroutines process items until there are no more.
+func runWorkers(ctx context.Context, running *sync.WaitGroup, n int, processNext func(context.Context) bool) {
+	for range n {
+		running.Go(func() {
+			for processNext(ctx) {
+			}
+		})
+	}
 }
 
 // Watch follows the pods of a node until stop is called, as it must be before the
@@ -195,9 +203,8 @@ func (c *Controller) Watch(ctx context.Context, name string) (stop func()) {
 		n.expectNode(name)
 	})
 	ctx, cancel := context.WithCancel(ctx)
-	reflector := c.reflector(n, name)
 	var running sync.WaitGroup
-	running.Go(func() { reflector.RunWithContext(ctx) })
+	running.Go(func() { c.watchPods(ctx, n, name) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -222,7 +229,7 @@ func (c *Controller) Forget(cluster string) {
 	n.forgotten = true
 	// First, for it keeps answers about objects from being published to whoever takes
 	// the name next.
-	c.objects.forget(n.subscriber)
+	c.objects.Forget(n.subscriber)
 	// Once the node is muted, no report of its agent is remembered any more.
 	c.namespaces.forget(cluster)
 	c.config.Sync.Forget(cluster)

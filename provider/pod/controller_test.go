@@ -345,7 +345,7 @@ func TestStateOutlivesTheWatchButNotTheCluster(t *testing.T) {
 			t.Errorf("published to a cluster that was forgotten: %v", got)
 		}
 		stop()
-		if r.getCluster(spoke) != nil || r.objects.count() != 0 {
+		if r.getCluster(spoke) != nil || r.objects.Count() != 0 {
 			t.Errorf("something is kept of it")
 		}
 		r.watch(spoke)

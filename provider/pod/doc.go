@@ -8,7 +8,7 @@
 // becomes of them. What runs a pod is the agent of the cluster; everything
 // between the two is typed resources of Sync (api/wire):
 //
-//	pod, pod.object          what there should be; publish.go, objects.go
+//	pod, pod.object          what there should be; publish.go, package podobject
 //	pod.forced               what was deleted by force, by its UID; forceddeletion.go
 //	pod.token                the tokens of those that get the hub's; token.go
 //	pod.status, pod.event    what there is; report.go, event.go

@@ -18,8 +18,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/internal/statuswriter"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -55,6 +58,16 @@ type eventState struct {
 	written bool
 }
 
+// eventWriter writes on the hub the events that agents report of pods, and those of the hub
+// itself.
+type eventWriter struct {
+	clusters    *clusterTable
+	client      kubernetes.Interface
+	writes      *quota.Writes
+	agentErrors *agentErrorLog
+	queue       workqueue.TypedRateLimitingInterface[eventRef]
+}
+
 // parseEventKey reads the key of an event.
 func parseEventKey(node, key string) (eventRef, bool) {
 	i := strings.LastIndexByte(key, '/')
@@ -71,10 +84,10 @@ func (c *Controller) handleEvent(cluster string, r resource.Resource) {
 }
 
 // enqueueEvent takes an event of a pod that is there; n.mu is held.
-func (c *Controller) enqueueEvent(n *clusterState, r resource.Resource) {
+func (w *eventWriter) enqueueEvent(n *clusterState, r resource.Resource) {
 	e, ok := parseEventKey(n.name, r.Key)
 	if !ok {
-		c.logAgentError(errEventKey, "agent sent an event that cannot be read", podRef{cluster: n.name})
+		w.agentErrors.log(errEventKey, "agent sent an event that cannot be read", podRef{cluster: n.name})
 		return
 	}
 	p, ok := n.pods[e.key]
@@ -85,7 +98,7 @@ func (c *Controller) enqueueEvent(n *clusterState, r resource.Resource) {
 		p.events = map[string]eventState{}
 	}
 	p.events[e.uid] = eventState{body: r.Body, written: p.events[e.uid].written}
-	c.eventQueue.Add(e)
+	w.queue.Add(e)
 }
 
 func (p *podState) hasRoomForEvent(event string) bool {
@@ -95,63 +108,50 @@ func (p *podState) hasRoomForEvent(event string) bool {
 
 // acceptsEvent tells whether an event is about a pod that is there and one of those
 // that are kept.
-func (c *Controller) acceptsEvent(cluster, key string) (known bool) {
-	c.withEventPod(cluster, key, func(p *podState, e eventRef) { known = p.published && p.hasRoomForEvent(e.uid) })
+func (w *eventWriter) acceptsEvent(cluster, key string) (known bool) {
+	w.withEventPod(cluster, key, func(p *podState, e eventRef) { known = p.published && p.hasRoomForEvent(e.uid) })
 	return known
 }
 
 // deleteEvent makes room.
-func (c *Controller) deleteEvent(cluster, key string) {
-	c.withEventPod(cluster, key, func(p *podState, e eventRef) { delete(p.events, e.uid) })
+func (w *eventWriter) deleteEvent(cluster, key string) {
+	w.withEventPod(cluster, key, func(p *podState, e eventRef) { delete(p.events, e.uid) })
 }
 
 // withEventPod calls f with the pod of an event, if that is there.
-func (c *Controller) withEventPod(cluster, key string, f func(*podState, eventRef)) {
+func (w *eventWriter) withEventPod(cluster, key string, f func(*podState, eventRef)) {
 	if e, ok := parseEventKey(cluster, key); ok {
-		c.updatePod(e.podRef, func(p *podState) { f(p, e) })
+		w.clusters.updatePod(e.podRef, func(p *podState) { f(p, e) })
 	}
 }
 
-// updatePod calls f with a pod, if that is there, under its node's lock.
-func (c *Controller) updatePod(r podRef, f func(*podState)) {
-	n := c.getCluster(r.cluster)
-	if n == nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if p, ok := n.pods[r.key]; ok {
-		f(p)
-	}
-}
-
-func (c *Controller) processNextEvent(ctx context.Context) bool {
-	e, quit := c.eventQueue.Get()
+func (w *eventWriter) processNext(ctx context.Context) bool {
+	e, quit := w.queue.Get()
 	if quit {
 		return false
 	}
-	defer c.eventQueue.Done(e)
-	if wait := c.config.Writes.Wait(e.cluster); wait > 0 {
-		c.eventQueue.AddAfter(e, wait)
+	defer w.queue.Done(e)
+	if wait := w.writes.Wait(e.cluster); wait > 0 {
+		w.queue.AddAfter(e, wait)
 		return true
 	}
-	pod, pending, ok := c.popPendingEvent(e)
+	pod, pending, ok := w.popPendingEvent(e)
 	if !ok {
-		c.eventQueue.Forget(e)
+		w.queue.Forget(e)
 		return true
 	}
-	news, err := c.writeEvent(ctx, pod, e, pending)
+	news, err := w.writeEvent(ctx, pod, e, pending)
 	switch {
-	case err != nil && !isPermanent(err) && c.eventQueue.NumRequeues(e) < eventTries:
-		c.restorePendingEvent(e, pod, pending.body)
-		c.eventQueue.AddRateLimited(e)
+	case err != nil && !isPermanent(err) && w.queue.NumRequeues(e) < eventTries:
+		w.restorePendingEvent(e, pod, pending.body)
+		w.queue.AddRateLimited(e)
 		return true
 	case err != nil:
-		c.config.Logger.V(1).Info("an event of a pod is not written", "pod", e.key.String(), "err", err.Error())
+		w.agentErrors.logger.V(1).Info("an event of a pod is not written", "pod", e.key.String(), "err", err.Error())
 	default:
-		c.markEventWritten(e, pod, news)
+		w.markEventWritten(e, pod, news)
 	}
-	c.eventQueue.Forget(e)
+	w.queue.Forget(e)
 	return true
 }
 
@@ -193,8 +193,8 @@ func isPermanent(err error) bool {
 
 // popPendingEvent returns an event that is to be written, and its pod. One of a pod
 // that has had too many is dropped, as a component would.
-func (c *Controller) popPendingEvent(e eventRef) (pod *corev1.Pod, pending eventState, ok bool) {
-	c.updatePod(e.podRef, func(p *podState) {
+func (w *eventWriter) popPendingEvent(e eventRef) (pod *corev1.Pod, pending eventState, ok bool) {
+	w.clusters.updatePod(e.podRef, func(p *podState) {
 		if pending = p.events[e.uid]; pending.body == nil {
 			return
 		}
@@ -205,8 +205,8 @@ func (c *Controller) popPendingEvent(e eventRef) (pod *corev1.Pod, pending event
 }
 
 // restorePendingEvent keeps an event that could not be written, unless there is a later one.
-func (c *Controller) restorePendingEvent(e eventRef, pod *corev1.Pod, body []byte) {
-	c.updateEvent(e, pod, func(p *podState, now eventState) {
+func (w *eventWriter) restorePendingEvent(e eventRef, pod *corev1.Pod, body []byte) {
+	w.updateEvent(e, pod, func(p *podState, now eventState) {
 		p.eventLimit.refunded++
 		if now.body == nil {
 			p.events[e.uid] = eventState{body: body, written: now.written}
@@ -215,8 +215,8 @@ func (c *Controller) restorePendingEvent(e eventRef, pod *corev1.Pod, body []byt
 }
 
 // markEventWritten takes that the hub has an event, and whether that was news to it.
-func (c *Controller) markEventWritten(e eventRef, pod *corev1.Pod, news bool) {
-	c.updateEvent(e, pod, func(p *podState, now eventState) {
+func (w *eventWriter) markEventWritten(e eventRef, pod *corev1.Pod, news bool) {
+	w.updateEvent(e, pod, func(p *podState, now eventState) {
 		p.events[e.uid] = eventState{body: now.body, written: true}
 		if !news {
 			p.eventLimit.refundExisting()
@@ -226,8 +226,8 @@ func (c *Controller) markEventWritten(e eventRef, pod *corev1.Pod, news bool) {
 
 // updateEvent calls f with the pod that an event was taken from and what is known of it
 // now, unless either is gone: a pod that came under the name since is another.
-func (c *Controller) updateEvent(e eventRef, pod *corev1.Pod, f func(*podState, eventState)) {
-	c.updatePod(e.podRef, func(p *podState) {
+func (w *eventWriter) updateEvent(e eventRef, pod *corev1.Pod, f func(*podState, eventState)) {
+	w.clusters.updatePod(e.podRef, func(p *podState) {
 		if now, ok := p.events[e.uid]; ok && p.pod.UID == pod.UID {
 			f(p, now)
 		}
@@ -236,23 +236,23 @@ func (c *Controller) updateEvent(e eventRef, pod *corev1.Pod, f func(*podState, 
 
 // writeEvent creates an event, or brings the one that is there up to date. It tells
 // whether there was anything to write.
-func (c *Controller) writeEvent(ctx context.Context, pod *corev1.Pod, r eventRef, pending eventState) (news bool, err error) {
+func (w *eventWriter) writeEvent(ctx context.Context, pod *corev1.Pod, r eventRef, pending eventState) (news bool, err error) {
 	e, err := wire.DecodePodEvent(pending.body)
 	if err != nil {
-		c.logAgentError(err, "agent sent an event that cannot be read", r.podRef)
+		w.agentErrors.log(err, "agent sent an event that cannot be read", r.podRef)
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	event := newEvent(pod, r.uid, e)
-	c.config.Writes.Spend(r.cluster, int64(event.Size()))
+	w.writes.Spend(r.cluster, int64(event.Size()))
 	if pending.written {
 		// It may have expired: events do.
-		if err := c.patchEvent(ctx, event); !apierrors.IsNotFound(err) {
+		if err := w.patchEvent(ctx, event); !apierrors.IsNotFound(err) {
 			return true, err
 		}
 	}
-	events := c.config.Client.CoreV1().Events(pod.Namespace)
+	events := w.client.CoreV1().Events(pod.Namespace)
 	_, err = events.Create(ctx, event, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		return true, err
@@ -264,12 +264,12 @@ func (c *Controller) writeEvent(ctx context.Context, pod *corev1.Pod, r eventRef
 	if have.Count >= event.Count && !have.LastTimestamp.Before(&event.LastTimestamp) {
 		return false, nil
 	}
-	return true, c.patchEvent(ctx, event)
+	return true, w.patchEvent(ctx, event)
 }
 
 // recordWarning makes an event of the hub's own about a pod, unless that is there, and reports
 // whether it is.
-func (c *Controller) recordWarning(ctx context.Context, pod *corev1.Pod, reason, message string) bool {
+func (w *eventWriter) recordWarning(ctx context.Context, pod *corev1.Pod, reason, message string) bool {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	// No event of an agent has such a UID, and one of a process before has this.
@@ -277,9 +277,9 @@ func (c *Controller) recordWarning(ctx context.Context, pod *corev1.Pod, reason,
 		Type: corev1.EventTypeWarning, Reason: reason, Message: message,
 		Last: metav1.NewMicroTime(time.Now()), Source: reportingController,
 	})
-	_, err := c.config.Client.CoreV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		c.config.Logger.V(1).Info("an event of a pod is not written", "pod", keyOf(pod).String(), "err", err.Error())
+		w.agentErrors.logger.V(1).Info("an event of a pod is not written", "pod", keyOf(pod).String(), "err", err.Error())
 		return false
 	}
 	return true
@@ -287,14 +287,14 @@ func (c *Controller) recordWarning(ctx context.Context, pod *corev1.Pod, reason,
 
 // patchEvent brings an event that is there up to date. The error is NotFound when it
 // is not.
-func (c *Controller) patchEvent(ctx context.Context, event *corev1.Event) error {
+func (w *eventWriter) patchEvent(ctx context.Context, event *corev1.Event) error {
 	patch, err := json.Marshal(map[string]any{
 		"count": event.Count, "lastTimestamp": event.LastTimestamp, "message": event.Message,
 	})
 	if err != nil {
 		return fmt.Errorf("encode event %s: %w", event.Name, err)
 	}
-	_, err = c.config.Client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = w.client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 

@@ -73,7 +73,7 @@ func TestSpokeEventBecomesEventOfTheHubPod(t *testing.T) {
 			t.Errorf("event (-want +got):\n%s", diff)
 		}
 		// As after a restart of the hub.
-		r.deleteEvent(spoke, "default/a/e1")
+		r.Controller.events.deleteEvent(spoke, "default/a/e1")
 		r.requests()
 		r.reports("e1", pulled(3, later))
 		if diff := cmp.Diff(map[string]int{"create events": 1}, r.requests()); diff != "" {
@@ -113,13 +113,11 @@ func TestEventInFlightIsNotMovedToAPodOfTheSameName(t *testing.T) {
 	}{
 		"its pod is replaced": {reason: "the successor did nothing of the kind", meanwhile: func(r *rig) {
 			successor := podNamed("a", func(p *corev1.Pod) { p.UID = "another" })
-			if err := (store{controller: r.Controller, node: r.getCluster(spoke), name: spoke}).Add(successor); err != nil {
-				r.t.Error(err)
-			}
+			r.podHandler(r.getCluster(spoke), spoke).HandleEvent(successor, false)
 			r.updatePod(podRef{cluster: spoke, key: key}, func(h *podState) { h.events = map[string]eventState{} })
 		}},
 		"it is withdrawn": {reason: "the agent has it no more, and makes no room for it again", meanwhile: func(r *rig) {
-			r.deleteEvent(spoke, "default/a/e")
+			r.Controller.events.deleteEvent(spoke, "default/a/e")
 		}},
 	}
 	for name, tc := range cases {
@@ -156,7 +154,7 @@ func TestEventsPerPodAreBounded(t *testing.T) {
 		r.requests()
 		for i := range 2 * wire.PodEventsMax {
 			key := fmt.Sprintf("default/a/e%d", i)
-			if known := r.acceptsEvent(spoke, key); known != (i < wire.PodEventsMax) {
+			if known := r.Controller.events.acceptsEvent(spoke, key); known != (i < wire.PodEventsMax) {
 				t.Errorf("event %d: known is %t", i, known)
 			}
 			r.reports(fmt.Sprintf("e%d", i), pulled(1, early2000))
@@ -164,8 +162,8 @@ func TestEventsPerPodAreBounded(t *testing.T) {
 		if got := r.requests()["create events"]; got != eventBurst {
 			t.Errorf("%d events are written at once, want %d", got, eventBurst)
 		}
-		r.deleteEvent(spoke, "default/a/e0")
-		if !r.acceptsEvent(spoke, "default/a/new") {
+		r.Controller.events.deleteEvent(spoke, "default/a/e0")
+		if !r.Controller.events.acceptsEvent(spoke, "default/a/new") {
 			t.Error("one was withdrawn, and there is no room")
 		}
 		<-time.After(eventEvery)

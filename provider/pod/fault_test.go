@@ -235,6 +235,9 @@ func (r *rig) listed() map[string]int {
 		case k8stesting.ListActionImpl:
 			where, version = a.ListRestrictions, a.ListOptions.ResourceVersion
 		case k8stesting.WatchActionImpl:
+			if a.ListOptions.SendInitialEvents != nil {
+				continue // which the fake refuses
+			}
 			where = k8stesting.ListRestrictions{Fields: a.WatchRestrictions.Fields, Labels: a.WatchRestrictions.Labels}
 		default:
 			continue
@@ -282,7 +285,10 @@ func (e *ending) Stop() {
 func TestObjectWatchStopsWithItsLastReference(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		w := &ending{Interface: watch.NewFake(), stopped: make(chan struct{})}
-		r.client.PrependWatchReactor("secrets", k8stesting.DefaultWatchReactor(w, nil))
+		r.client.PrependWatchReactor("secrets", func(action k8stesting.Action) (bool, watch.Interface, error) {
+			asked, _ := action.(k8stesting.WatchActionImpl)
+			return asked.ListOptions.SendInitialEvents == nil, w, nil
+		})
 		r.watch(spoke)
 		r.vanish("a")
 		select {

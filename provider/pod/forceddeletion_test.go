@@ -78,9 +78,7 @@ func TestPodMissingFromAListIsNotPublishedAsForcedDeletion(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
 		n := r.getCluster(spoke)
-		if err := (store{controller: r.Controller, node: n, name: spoke}).Replace(nil, "2"); err != nil {
-			t.Fatal(err)
-		}
+		r.replacePods(n, spoke, nil)
 		if keys := r.published(spoke, wire.KindPodForced); len(keys) > 0 {
 			t.Errorf("said to be: %v; a hub that was restored from a backup lacks pods, too", keys)
 		}

@@ -106,8 +106,8 @@ func (c *Controller) completeIfListed(n *clusterState) {
 	}
 	c.config.Sync.Source(n.name, wire.KindPod).Complete()
 	c.config.Sync.Source(n.name, wire.KindPodForced).Complete()
-	c.objects.markListed(n.subscriber)
-	c.completeTokens(n)
+	c.objects.MarkListed(n.subscriber)
+	c.tokens.completeTokens(n)
 	if !n.wasComplete {
 		n.wasComplete = true
 		c.restartResponseTimer(n) // only now is the agent asked what its pods are like

@@ -18,6 +18,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/watcher"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -268,14 +269,14 @@ func TestPodRecreatedOnAnotherNodeOfTheClusterReplacesTheOld(t *testing.T) {
 	late.ResourceVersion = "7"
 	cases := map[string]struct {
 		reason string
-		do     func(own, gpu store)
+		do     func(own, gpu podEvents)
 	}{
-		"as it was":             {"the watches agree", func(own, gpu store) { own.add(before); own.remove(late); gpu.add(after) }},
-		"its end comes late":    {"it is of the pod before", func(own, gpu store) { own.add(before); gpu.add(after); own.remove(late) }},
-		"its change comes late": {"it is of the pod before", func(own, gpu store) { own.add(before); gpu.add(after); own.add(late); own.remove(late) }},
-		"it is listed late":     {"the list is of before", func(own, gpu store) { gpu.add(after); _ = own.Replace([]any{late.DeepCopy()}, "8") }},
+		"as it was":             {"the watches agree", func(own, gpu podEvents) { own.add(before); own.remove(late); gpu.add(after) }},
+		"its end comes late":    {"it is of the pod before", func(own, gpu podEvents) { own.add(before); gpu.add(after); own.remove(late) }},
+		"its change comes late": {"it is of the pod before", func(own, gpu podEvents) { own.add(before); gpu.add(after); own.add(late); own.remove(late) }},
+		"it is listed late":     {"the list is of before", func(own, gpu podEvents) { gpu.add(after); own.list(late) }},
 		"it is gone from a list": {
-			"the list is of one node", func(own, gpu store) { gpu.add(after); _ = own.Replace(nil, "10") },
+			"the list is of one node", func(own, gpu podEvents) { gpu.add(after); own.list() },
 		},
 	}
 	for name, tc := range cases {
@@ -284,7 +285,7 @@ func TestPodRecreatedOnAnotherNodeOfTheClusterReplacesTheOld(t *testing.T) {
 				r.watch(spoke)
 				r.watch(gpuNode)
 				n := r.getCluster(spoke)
-				tc.do(store{controller: r.Controller, node: n, name: spoke}, store{controller: r.Controller, node: n, name: gpuNode})
+				tc.do(podEvents{r.podHandler(n, spoke)}, podEvents{r.podHandler(n, gpuNode)})
 				pod, ok := r.Pod(gpuNode, "default", "a")
 				if !ok || pod.UID != "second" || len(r.Pods(spoke)) != 0 || r.IsIdle(gpuNode) {
 					t.Errorf("%s: found %t, %+v", tc.reason, ok, pod)
@@ -297,8 +298,19 @@ func TestPodRecreatedOnAnotherNodeOfTheClusterReplacesTheOld(t *testing.T) {
 	}
 }
 
-func (s store) add(pod *corev1.Pod)    { _ = s.Add(pod.DeepCopy()) }
-func (s store) remove(pod *corev1.Pod) { _ = s.Delete(pod.DeepCopy()) }
+// podEvents are what the watch of one node brings.
+type podEvents struct{ watcher.Handler }
+
+func (e podEvents) add(pod *corev1.Pod)    { e.HandleEvent(pod.DeepCopy(), false) }
+func (e podEvents) remove(pod *corev1.Pod) { e.HandleEvent(pod.DeepCopy(), true) }
+
+func (e podEvents) list(pods ...*corev1.Pod) {
+	e.StartSync()
+	for _, pod := range pods {
+		e.add(pod)
+	}
+	e.FinishSync("")
+}
 
 func TestGroupNodeIsIdleWithoutPods(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {

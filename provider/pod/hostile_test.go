@@ -106,11 +106,3 @@ func TestFailingPodDoesNotDelayOthers(t *testing.T) {
 		t.Errorf("attempts are %s apart", wait)
 	}
 }
-
-func TestListsAreConsistentReads(t *testing.T) {
-	for version, want := range map[string]string{"0": "", "": "", "7": "7"} {
-		if got := consistent(metav1.ListOptions{ResourceVersion: version}).ResourceVersion; got != want {
-			t.Errorf("version %q is listed at %q, want %q", version, got, want)
-		}
-	}
-}

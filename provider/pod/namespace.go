@@ -10,13 +10,11 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/watcher"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -198,57 +196,25 @@ func (c *Controller) updateUnlessForgotten(cluster string, f func()) {
 	}
 }
 
-// namespaceReflector follows the namespaces of the hub. Their UIDs alone are kept.
-func (c *Controller) namespaceReflector() *cache.Reflector {
-	all := c.config.Client.CoreV1().Namespaces()
-	watched := listWatch{
-		kind: &corev1.Namespace{}, watch: all.Watch,
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return all.List(ctx, consistent(o))
+// watchNamespaces follows the namespaces of the hub until ctx ends. Their UIDs alone are kept.
+func (c *Controller) watchNamespaces(ctx context.Context) {
+	handler := &watcher.StoreHandler[string, types.UID]{
+		Read: func(obj metav1.Object) (string, types.UID, bool) { return obj.GetName(), obj.GetUID(), true },
+		Replace: func(uids map[string]types.UID) {
+			c.namespaces.replaceUIDs(uids)
+			c.republishPods(func(string) bool { return true })
 		},
+		Set: func(name string, uid types.UID) {
+			if c.namespaces.setUID(name, uid) {
+				c.republishPods(func(other string) bool { return other == name })
+			}
+		},
+		Delete: func(name string, _ types.UID) { c.namespaces.setUID(name, "") },
+		Log:    c.config.Logger, Name: "the namespaces of the hub",
 	}
-	return watched.reflector(c.config.Client, namespaceStore{controller: c}, "the namespaces of the hub")
+	feed := watcher.NewListWatch(c.config.Client.CoreV1().Namespaces(), nil)
+	(&watcher.Watcher{ListWatch: feed, Handler: handler, Log: c.config.Logger}).Run(ctx)
 }
-
-// namespaceStore is what the reflector writes the namespaces into.
-type namespaceStore struct{ controller *Controller }
-
-var _ cache.ReflectorStore = namespaceStore{}
-
-// Add takes a namespace.
-func (s namespaceStore) Add(obj any) error {
-	if ns, ok := obj.(*corev1.Namespace); ok && s.controller.namespaces.setUID(ns.Name, ns.UID) {
-		s.controller.republishPods(func(name string) bool { return name == ns.Name })
-	}
-	return nil
-}
-
-// Update takes a changed namespace.
-func (s namespaceStore) Update(obj any) error { return s.Add(obj) }
-
-// Delete takes a namespace that is gone.
-func (s namespaceStore) Delete(obj any) error {
-	if ns, ok := obj.(*corev1.Namespace); ok {
-		s.controller.namespaces.setUID(ns.Name, "")
-	}
-	return nil
-}
-
-// Replace takes all namespaces. Only now is any said to be gone.
-func (s namespaceStore) Replace(objs []any, _ string) error {
-	uids := make(map[string]types.UID, len(objs))
-	for _, obj := range objs {
-		if ns, ok := obj.(*corev1.Namespace); ok {
-			uids[ns.Name] = ns.UID
-		}
-	}
-	s.controller.namespaces.replaceUIDs(uids)
-	s.controller.republishPods(func(string) bool { return true })
-	return nil
-}
-
-// Resync does nothing.
-func (s namespaceStore) Resync() error { return nil }
 
 // republishPods publishes the pods of some namespaces again that were published without
 // the UID that these have now.

@@ -12,10 +12,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/internal/watcher"
 	"github.com/spokelet/spokelet/provider/pod/address"
 )
 
@@ -28,83 +27,36 @@ const (
 	apiServers = "kubernetes"
 )
 
-// networkWatches are the sources of a Network, and how each is listed and watched.
-func (c *Controller) networkWatches() map[address.Source]listWatch {
-	ranges := c.config.Client.NetworkingV1().ServiceCIDRs()
-	nodes := c.config.Client.CoreV1().Nodes()
-	endpoints := c.config.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
-	return map[address.Source]listWatch{
-		address.Services: {
-			kind: &networkingv1.ServiceCIDR{}, watch: ranges.Watch,
-			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return ranges.List(ctx, o) },
-		},
-		address.Nodes: {
-			kind: &corev1.Node{}, watch: nodes.Watch,
-			list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
-			where: metav1.ListOptions{LabelSelector: notVirtual},
-		},
-		address.APIServers: {
-			kind: &discoveryv1.EndpointSlice{}, watch: endpoints.Watch,
-			list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return endpoints.List(ctx, o) },
-			where: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, apiServers).String()},
-		},
+// networkFeeds are the sources of a Network.
+func (c *Controller) networkFeeds() map[address.Source]watcher.ListWatch {
+	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, apiServers).String()
+	return map[address.Source]watcher.ListWatch{
+		address.Services: watcher.NewListWatch(c.config.Client.NetworkingV1().ServiceCIDRs(), nil),
+		address.Nodes: watcher.NewListWatch(c.config.Client.CoreV1().Nodes(),
+			func(o *metav1.ListOptions) { o.LabelSelector = notVirtual }),
+		address.APIServers: watcher.NewListWatch(c.config.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault),
+			func(o *metav1.ListOptions) { o.FieldSelector = byName }),
 	}
 }
 
-// followNetwork tells the network what the hub uses until ctx ends. Of each object only
-// its claim is kept. A kind that the API server does not serve, or does not let the hub
-// read, leaves the network unknown.
-func (c *Controller) followNetwork(ctx context.Context, running *sync.WaitGroup) {
-	for source, watched := range c.networkWatches() {
-		reflector := watched.reflector(c.config.Client, usageStore{network: c.network, source: source}, "the network of the hub")
-		running.Go(func() { reflector.RunWithContext(ctx) })
-	}
-}
-
-// usageStore is what a reflector writes one source of the network into.
-type usageStore struct {
-	network *address.Network
-	source  address.Source
-}
-
-var _ cache.ReflectorStore = usageStore{}
-
-// Add takes an object.
-func (s usageStore) Add(obj any) error {
-	if name, claim, ok := usageOf(obj); ok {
-		s.network.Put(s.source, name, claim)
-	}
-	return nil
-}
-
-// Update takes a changed object.
-func (s usageStore) Update(obj any) error { return s.Add(obj) }
-
-// Delete takes that an object is gone.
-func (s usageStore) Delete(obj any) error {
-	if name, _, ok := usageOf(obj); ok {
-		s.network.Delete(s.source, name)
-	}
-	return nil
-}
-
-// Replace takes all objects.
-func (s usageStore) Replace(objs []any, _ string) error {
-	all := make(map[string]address.Usage, len(objs))
-	for _, obj := range objs {
-		if name, claim, ok := usageOf(obj); ok {
-			all[name] = claim
+// watchNetwork tells the network what the hub uses until ctx ends. Of each object only
+// its addresses are kept. A kind that the API server does not serve, or does not let the
+// hub read, leaves the network unknown.
+func (c *Controller) watchNetwork(ctx context.Context, running *sync.WaitGroup) {
+	for source, feed := range c.networkFeeds() {
+		handler := &watcher.StoreHandler[string, address.Usage]{
+			Read:    usageOf,
+			Replace: func(all map[string]address.Usage) { c.network.Replace(source, all) },
+			Set:     func(name string, usage address.Usage) { c.network.Put(source, name, usage) },
+			Delete:  func(name string, _ address.Usage) { c.network.Delete(source, name) },
+			Log:     c.config.Logger, Name: "the network of the hub",
 		}
+		running.Go(func() { (&watcher.Watcher{ListWatch: feed, Handler: handler, Log: c.config.Logger}).Run(ctx) })
 	}
-	s.network.Replace(s.source, all)
-	return nil
 }
-
-// Resync does nothing.
-func (s usageStore) Resync() error { return nil }
 
 // usageOf reads what of the hub's network an object uses.
-func usageOf(obj any) (name string, claim address.Usage, ok bool) {
+func usageOf(obj metav1.Object) (name string, usage address.Usage, ok bool) {
 	switch obj := obj.(type) {
 	case *networkingv1.ServiceCIDR:
 		return obj.Name, address.ParseUsage(obj.Spec.CIDRs, nil), true

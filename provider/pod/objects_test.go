@@ -44,7 +44,7 @@ func keys() *corev1.Secret {
 func (r *rig) object(cluster, key string) *wire.PodObject {
 	r.t.Helper()
 	_, published := r.hub.Source(cluster, wire.KindPodObject).Ref(key)
-	sent, ok := r.objects.load(cluster, key)
+	sent, ok := r.objects.Load(cluster, key)
 	if ok != published {
 		r.t.Fatalf("%s: published %t, loaded %t", key, published, ok)
 	}
@@ -101,7 +101,7 @@ func TestObjectIsPublishedToReferencingClustersOnly(t *testing.T) {
 		if o := r.object("spoke3", "secret/default/keys"); o != nil {
 			t.Error("a cluster without such a pod has it")
 		}
-		if n := r.objects.count(); n != 2 {
+		if n := r.objects.Count(); n != 2 {
 			t.Errorf("%d objects are watched, want two that are shared", n)
 		}
 		stop()
@@ -111,8 +111,8 @@ func TestObjectIsPublishedToReferencingClustersOnly(t *testing.T) {
 			t.Error("it was withdrawn while a pod refers to it")
 		}
 		r.vanish("c")
-		if o := r.object("spoke2", "secret/default/keys"); o != nil || r.objects.count() != 0 {
-			t.Errorf("the last pod is gone: %+v is sent, %d objects are watched", o, r.objects.count())
+		if o := r.object("spoke2", "secret/default/keys"); o != nil || r.objects.Count() != 0 {
+			t.Errorf("the last pod is gone: %+v is sent, %d objects are watched", o, r.objects.Count())
 		}
 	}, podNamed("a", withObjects), podNamed("b", withObjects, onNode("spoke2")), podNamed("c", withObjects, onNode("spoke2")), settings(), keys())
 }
@@ -148,11 +148,11 @@ func TestUnreferencedObjectIsForgotten(t *testing.T) {
 		r.watch(spoke)
 		watches := 0
 		for _, a := range r.client.Actions() {
-			if a.Matches("watch", "secrets") || a.Matches("watch", "configmaps") {
+			if a.Matches("list", "secrets") || a.Matches("list", "configmaps") {
 				watches++
 			}
 		}
-		if n := r.objects.count(); n != 2 || watches != 2 {
+		if n := r.objects.Count(); n != 2 || watches != 2 {
 			t.Errorf("%d objects are held and %d watched, want two", n, watches)
 		}
 	}, objects...)
@@ -161,7 +161,7 @@ func TestUnreferencedObjectIsForgotten(t *testing.T) {
 func TestObjectsOfRejectedPodAreNotRead(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		r.watch(spoke)
-		if n := r.objects.count(); n != 0 {
+		if n := r.objects.Count(); n != 0 {
 			t.Errorf("%d objects are watched", n)
 		}
 	}, podNamed("a", withObjects, ofADaemonSet))

@@ -30,6 +30,27 @@ const (
 	mirrorPod    = "the pod mirrors one that a kubelet has from a file, which this node has none of"
 )
 
+// AllNamespaces, among the Namespaces of [ObjectPolicy], stands for every namespace.
+const AllNamespaces = "*"
+
+// ObjectPolicy says whose ConfigMaps and Secrets pods may have. Whoever controls the
+// cluster that a pod runs in has what the pod refers to.
+type ObjectPolicy struct {
+	// Namespaces are the only ones whose objects are sent to clusters; none when empty.
+	Namespaces []string
+}
+
+func (p ObjectPolicy) allows(namespace string) bool {
+	return slices.Contains(p.Namespaces, namespace) || slices.Contains(p.Namespaces, AllNamespaces)
+}
+
+// canRead tells whether the hub may ask its API server for an object: what is sent with
+// tokens of the hub is its authority, which every namespace has.
+func (c *Controller) canRead(ref wire.PodObjectKey, issued bool) bool {
+	authority := ref.Kind == wire.PodObjectConfigMap && ref.Name == podrefs.RootCA
+	return c.config.Objects.allows(ref.Namespace) || issued && authority
+}
+
 // rejectionStatus says why a pod is not for the cluster, nil when it is. One that was in
 // the cluster before the hub's options were changed is let go of by the usual way.
 func (c *Controller) rejectionStatus(pod *corev1.Pod) *wire.PodStatus {
@@ -57,7 +78,7 @@ func (c *Controller) rejectionStatus(pod *corev1.Pod) *wire.PodStatus {
 // deniedObject returns the first object, by kind and name, that a pod refers to and that
 // it may not have.
 func (c *Controller) deniedObject(pod *corev1.Pod) (wire.PodObjectKey, bool) {
-	issued := c.issuesTokens(pod)
+	issued := c.tokens.issuesTokens(pod)
 	for _, ref := range referencedObjects(pod, issued) {
 		if !c.canRead(ref, issued) {
 			return ref, true
@@ -84,12 +105,12 @@ func (c *Controller) publish(n *clusterState, key wire.PodKey, p *podState) {
 	if n.forgotten {
 		return
 	}
-	p.hubTokens = c.issuesTokens(p.pod)
+	p.hubTokens = c.tokens.issuesTokens(p.pod)
 	// A pod that was in its cluster before the option was narrowed keeps there what it
 	// has. The API server is not asked for it: it would refuse, again and again.
 	c.setReferences(n, p, slices.DeleteFunc(referencedObjects(p.pod, p.hubTokens), func(ref wire.PodObjectKey) bool { return !c.canRead(ref, p.hubTokens) }))
 	p.published, p.namespaceUID = true, c.namespaces.uid(p.pod.Namespace)
-	c.updateTokens(n, key, p)
+	c.tokens.updateTokens(n, key, p)
 	r, err := c.encodePod(n.name, p.pod, p.hubTokens)
 	if err == nil {
 		err = c.config.Sync.Source(n.name, wire.KindPod).Put(r)
@@ -105,7 +126,7 @@ func (c *Controller) unpublish(n *clusterState, key wire.PodKey, p *podState) {
 		c.config.Sync.Source(n.name, wire.KindPod).Delete(key.String())
 	}
 	p.published = false
-	c.unpublishTokens(n, p)
+	c.tokens.unpublishTokens(n, p)
 	c.setReferences(n, p, nil)
 }
 
@@ -113,12 +134,12 @@ func (c *Controller) unpublish(n *clusterState, key wire.PodKey, p *podState) {
 func (c *Controller) setReferences(n *clusterState, p *podState, refs []wire.PodObjectKey) {
 	for _, r := range refs {
 		if !slices.Contains(p.refs, r) {
-			c.objects.addReference(n.subscriber, r)
+			c.objects.AddReference(n.subscriber, r)
 		}
 	}
 	for _, r := range p.refs {
 		if !slices.Contains(refs, r) {
-			c.objects.removeReference(n.subscriber, r)
+			c.objects.RemoveReference(n.subscriber, r)
 		}
 	}
 	p.refs = refs

@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/quota"
+	"github.com/spokelet/spokelet/internal/ratelimit"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -26,6 +28,18 @@ const (
 	// is said.
 	responseTimeout = 10 * time.Second
 )
+
+// agentErrorLog logs what is wrong with what agents send, unless that is often.
+type agentErrorLog struct {
+	logger  logr.Logger
+	limiter ratelimit.LogLimiter
+}
+
+func (l *agentErrorLog) log(err error, message string, r podRef) {
+	if l.limiter.Allow(r.cluster) {
+		l.logger.Error(err, message, "cluster", r.cluster, "pod", r.key.String())
+	}
+}
 
 // report is what an agent said last of a pod.
 type report struct {
@@ -95,12 +109,12 @@ func (c *Controller) handleMessage(cluster string, a agentMessage) {
 // make us hold is bounded by what the hub's users made.
 func (c *Controller) applyMessage(n *clusterState, a agentMessage) {
 	if a.kind == wire.KindPodEvent {
-		c.enqueueEvent(n, a.Resource)
+		c.events.enqueueEvent(n, a.Resource)
 		return
 	}
 	key, err := wire.ParsePodKey(a.Key)
 	if err != nil {
-		c.logAgentError(err, "agent sent a status that cannot be read", podRef{cluster: n.name})
+		c.agentErrors.log(err, "agent sent a status that cannot be read", podRef{cluster: n.name})
 		return
 	}
 	p, ok := n.pods[key]

@@ -54,7 +54,7 @@ func inBubble(t *testing.T, config Config, test func(*rig), objects ...runtime.O
 func newRig(t *testing.T, config Config, client *fake.Clientset) *rig {
 	t.Helper()
 	r := &rig{t: t, client: client, hub: resource.NewHub()}
-	copyWatched(client)
+	serveLists(client)
 	config.Client, config.Sync = client, r.hub
 	if config.Objects.Namespaces == nil {
 		config.Objects.Namespaces = []string{AllNamespaces}
@@ -78,11 +78,18 @@ func newRig(t *testing.T, config Config, client *fake.Clientset) *rig {
 	return r
 }
 
-// copyWatched has the watches of pods bring objects of their own, as those of an API
-// server do: the fake's are its store's.
-func copyWatched(client *fake.Clientset) {
-	client.PrependWatchReactor("pods", func(action k8stesting.Action) (bool, watch.Interface, error) {
-		all, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+// serveLists has the fake answer as an API server that cannot stream lists, and whose
+// watches of pods bring objects of their own, not the store's.
+func serveLists(client *fake.Clientset) {
+	client.PrependWatchReactor("*", func(action k8stesting.Action) (bool, watch.Interface, error) {
+		asked, _ := action.(k8stesting.WatchActionImpl)
+		if asked.ListOptions.SendInitialEvents != nil {
+			return true, nil, apierrors.NewBadRequest("lists are not streamed")
+		}
+		if action.GetResource().Resource != "pods" {
+			return false, nil, nil
+		}
+		all, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace(), asked.ListOptions)
 		if err != nil {
 			return true, nil, err
 		}

@@ -13,9 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/podrefs"
@@ -53,9 +56,24 @@ func (p TokenPolicy) allows(namespace string) bool {
 	return p.Issue && slices.Contains(p.Namespaces, namespace)
 }
 
+// tokenIssuer has tokens issued for pods, publishes them, and renews them.
+type tokenIssuer struct {
+	clusters *clusterTable
+	client   kubernetes.Interface
+	sync     Replicator
+	policy   TokenPolicy
+	events   *eventWriter
+	metrics  *metrics
+	logger   logr.Logger
+	// queue holds the pods of which a token may be due.
+	queue workqueue.TypedRateLimitingInterface[podRef]
+	// enqueueStatus has the status of a pod written, which says why it has no tokens.
+	enqueueStatus func(podRef)
+}
+
 // issuesTokens tells whether the tokens that a pod asks for are those of the hub.
-func (c *Controller) issuesTokens(pod *corev1.Pod) bool {
-	return c.config.Tokens.allows(pod.Namespace) && len(podrefs.Tokens(&pod.Spec)) > 0
+func (i *tokenIssuer) issuesTokens(pod *corev1.Pod) bool {
+	return i.policy.allows(pod.Namespace) && len(podrefs.Tokens(&pod.Spec)) > 0
 }
 
 // tokenSet are the tokens of one pod; its node's mu guards them.
@@ -95,9 +113,9 @@ func (c *Controller) startIssuing(cluster string) (ceased func()) {
 	n := c.updateCluster(cluster, func(n *clusterState) {
 		n.tokenStreams++
 		for key, p := range n.pods {
-			c.updateTokens(n, key, p)
+			c.tokens.updateTokens(n, key, p)
 			if p.tokens != nil {
-				c.tokenQueue.Add(podRef{cluster: n.name, key: key})
+				c.tokens.queue.Add(podRef{cluster: n.name, key: key})
 			}
 		}
 	})
@@ -116,31 +134,31 @@ func (c *Controller) startIssuing(cluster string) (ceased func()) {
 
 // completeTokens: the pods are known, and with that what tokens there may be; n.mu is
 // held. An agent keeps those that it has until it gets others.
-func (c *Controller) completeTokens(n *clusterState) {
-	if c.config.Tokens.Issue {
-		c.config.Sync.Source(n.name, wire.KindPodToken).Complete()
+func (i *tokenIssuer) completeTokens(n *clusterState) {
+	if i.policy.Issue {
+		i.sync.Source(n.name, wire.KindPodToken).Complete()
 	}
 }
 
 // updateTokens begins to have tokens issued for a pod, or ends it with the pod; n.mu is
 // held.
-func (c *Controller) updateTokens(n *clusterState, key wire.PodKey, p *podState) {
+func (i *tokenIssuer) updateTokens(n *clusterState, key wire.PodKey, p *podState) {
 	switch {
 	case !p.published || !p.hubTokens:
 	case hasEnded(p.pod.Status.Phase):
-		c.unpublishTokens(n, p)
+		i.unpublishTokens(n, p)
 	case p.tokens != nil:
-		c.publishTokensOfRunning(n, p)
+		i.publishTokensOfRunning(n, p)
 	case n.tokenStreams > 0:
 		// A pod that is in its cluster was made with all of its tokens there.
 		p.tokens = &tokenSet{tokens: map[string]issuedToken{}, delivered: wasInCluster(p.pod)}
-		c.tokenQueue.Add(podRef{cluster: n.name, key: key})
+		i.queue.Add(podRef{cluster: n.name, key: key})
 	}
 }
 
 // publishTokensOfRunning hands out what there is when a pod turns out to be in its cluster while it
 // waits for its tokens: a process before had published them; n.mu is held.
-func (c *Controller) publishTokensOfRunning(n *clusterState, p *podState) {
+func (i *tokenIssuer) publishTokensOfRunning(n *clusterState, p *podState) {
 	if p.tokens.delivered || !wasInCluster(p.pod) {
 		return
 	}
@@ -148,20 +166,20 @@ func (c *Controller) publishTokensOfRunning(n *clusterState, p *podState) {
 	if len(p.tokens.tokens) == 0 {
 		return
 	}
-	if err := c.publishTokens(n, p); err != nil {
-		c.config.Logger.Error(err, "cannot send the tokens of a pod", "node", n.name, "pod", keyOf(p.pod).String())
+	if err := i.publishTokens(n, p); err != nil {
+		i.logger.Error(err, "cannot send the tokens of a pod", "node", n.name, "pod", keyOf(p.pod).String())
 	}
 }
 
 // unpublishTokens takes the tokens of a pod back; n.mu is held.
-func (c *Controller) unpublishTokens(n *clusterState, p *podState) {
+func (i *tokenIssuer) unpublishTokens(n *clusterState, p *podState) {
 	if p.tokens == nil {
 		return
 	}
 	p.tokens.stopTimer()
 	p.tokens = nil
 	if !n.forgotten {
-		c.config.Sync.Source(n.name, wire.KindPodToken).Delete(tokenKey(p).String())
+		i.sync.Source(n.name, wire.KindPodToken).Delete(tokenKey(p).String())
 	}
 }
 
@@ -175,36 +193,36 @@ func (p *podState) missingTokenStatus() *wire.PodStatus {
 	return &wire.PodStatus{Reason: ReasonTokenNotIssued, Message: p.tokens.failure, Retried: true, Generation: pod.Generation}
 }
 
-func (c *Controller) processNextTokens(ctx context.Context) bool {
-	r, quit := c.tokenQueue.Get()
+func (i *tokenIssuer) processNext(ctx context.Context) bool {
+	r, quit := i.queue.Get()
 	if quit {
 		return false
 	}
-	defer c.tokenQueue.Done(r)
-	pod, due := c.dueTokens(r)
+	defer i.queue.Done(r)
+	pod, due := i.dueTokens(r)
 	if len(due) == 0 {
-		c.tokenQueue.Forget(r)
+		i.queue.Forget(r)
 		return true
 	}
-	got, failed := c.requestTokens(ctx, pod, due)
+	got, failed := i.requestTokens(ctx, pod, due)
 	if len(failed) == 0 {
-		c.tokenQueue.Forget(r)
+		i.queue.Forget(r)
 	}
-	wanted, news := c.storeTokens(r, pod, got, failed)
+	wanted, news := i.storeTokens(r, pod, got, failed)
 	if news != "" {
-		c.recordTokenFailure(ctx, r, pod, news)
+		i.recordTokenFailure(ctx, r, pod, news)
 	}
 	if wanted && len(failed) > 0 {
-		c.tokenQueue.AddRateLimited(r)
-		c.config.Logger.V(1).Info("tokens of a pod are asked for again", "node", r.cluster, "pod", r.key.String(), "err", errors.Join(failed...).Error())
+		i.queue.AddRateLimited(r)
+		i.logger.V(1).Info("tokens of a pod are asked for again", "node", r.cluster, "pod", r.key.String(), "err", errors.Join(failed...).Error())
 	}
 	return true
 }
 
 // dueTokens returns what is to be asked for now, and for which pod. When there is
 // nothing it is waited for.
-func (c *Controller) dueTokens(r podRef) (*corev1.Pod, []podrefs.Token) {
-	n := c.getCluster(r.cluster)
+func (i *tokenIssuer) dueTokens(r podRef) (*corev1.Pod, []podrefs.Token) {
+	n := i.clusters.getCluster(r.cluster)
 	if n == nil {
 		return nil, nil
 	}
@@ -222,13 +240,13 @@ func (c *Controller) dueTokens(r podRef) (*corev1.Pod, []podrefs.Token) {
 		}
 	}
 	if len(due) == 0 {
-		c.scheduleRenewal(r, p.tokens)
+		i.scheduleRenewal(r, p.tokens)
 	}
 	return p.pod, due
 }
 
 // scheduleRenewal asks for the token that is due first when it is; the node's mu is held.
-func (c *Controller) scheduleRenewal(r podRef, g *tokenSet) {
+func (i *tokenIssuer) scheduleRenewal(r podRef, g *tokenSet) {
 	g.stopTimer()
 	first := time.Time{}
 	for _, held := range g.tokens {
@@ -236,31 +254,31 @@ func (c *Controller) scheduleRenewal(r podRef, g *tokenSet) {
 			first = held.renewAt
 		}
 	}
-	g.timer = time.AfterFunc(time.Until(first), func() { c.tokenQueue.Add(r) })
+	g.timer = time.AfterFunc(time.Until(first), func() { i.queue.Add(r) })
 }
 
 // requestTokens asks for tokens. Those that it got it returns with errors too: one that is
 // refused, as for its audience, is no reason to let the others expire.
-func (c *Controller) requestTokens(ctx context.Context, pod *corev1.Pod, due []podrefs.Token) (got map[string]issuedToken, failed []error) {
+func (i *tokenIssuer) requestTokens(ctx context.Context, pod *corev1.Pod, due []podrefs.Token) (got map[string]issuedToken, failed []error) {
 	got = map[string]issuedToken{}
 	if len(due) > wire.PodTokensMax {
 		return got, []error{errTooManyTokens}
 	}
 	for _, t := range due {
-		g, err := c.requestToken(ctx, pod, t)
+		g, err := i.requestToken(ctx, pod, t)
 		if err != nil {
-			c.metrics.tokens.WithLabelValues(resultError).Inc()
+			i.metrics.tokens.WithLabelValues(resultError).Inc()
 			failed = append(failed, err)
 			continue
 		}
-		c.metrics.tokens.WithLabelValues(resultIssued).Inc()
+		i.metrics.tokens.WithLabelValues(resultIssued).Inc()
 		got[t.Name] = g
 	}
 	return got, failed
 }
 
 // requestToken asks for one token, which is good while there is that very pod.
-func (c *Controller) requestToken(ctx context.Context, pod *corev1.Pod, t podrefs.Token) (issuedToken, error) {
+func (i *tokenIssuer) requestToken(ctx context.Context, pod *corev1.Pod, t podrefs.Token) (issuedToken, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -275,7 +293,7 @@ func (c *Controller) requestToken(ctx context.Context, pod *corev1.Pod, t podref
 	if t.Audience != "" {
 		about += fmt.Sprintf(" for %q", t.Audience)
 	}
-	answer, err := c.config.Client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+	answer, err := i.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 	if err != nil {
 		return issuedToken{}, fmt.Errorf("%s: %w", about, err)
 	}
@@ -303,8 +321,8 @@ func renewalTime(now, expires time.Time, life time.Duration) time.Time {
 
 // storeTokens takes what came of asking for tokens, and reports whether anybody
 // still wants them, and what an event is to say of a pod that runs, if anything.
-func (c *Controller) storeTokens(r podRef, pod *corev1.Pod, got map[string]issuedToken, failed []error) (wanted bool, news string) {
-	n := c.getCluster(r.cluster)
+func (i *tokenIssuer) storeTokens(r podRef, pod *corev1.Pod, got map[string]issuedToken, failed []error) (wanted bool, news string) {
+	n := i.clusters.getCluster(r.cluster)
 	if n == nil {
 		return false, ""
 	}
@@ -318,7 +336,7 @@ func (c *Controller) storeTokens(r podRef, pod *corev1.Pod, got map[string]issue
 	maps.Copy(g.tokens, got)
 	// A pod waits for all of its tokens, but not, once it has them, with one for another.
 	if err == nil || g.delivered && len(got) > 0 {
-		err = errors.Join(err, c.publishTokens(n, p))
+		err = errors.Join(err, i.publishTokens(n, p))
 	}
 	before := g.failure
 	g.failure = ""
@@ -326,13 +344,13 @@ func (c *Controller) storeTokens(r podRef, pod *corev1.Pod, got map[string]issue
 		g.failure = wire.Line(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if g.failure != before {
-		c.queue.Add(r) // its status says so, or no longer
+		i.enqueueStatus(r) // its status says so, or no longer
 	}
 	if err == nil {
 		g.eventRecorded = false
 	}
 	if err == nil && n.tokenStreams > 0 {
-		c.scheduleRenewal(r, g)
+		i.scheduleRenewal(r, g)
 	}
 	// What is late for another reason comes without anybody's doing.
 	if g.delivered && !g.eventRecorded && slices.ContainsFunc(failed, isPermanent) {
@@ -343,11 +361,11 @@ func (c *Controller) storeTokens(r podRef, pod *corev1.Pod, got map[string]issue
 
 // recordTokenFailure says on a pod that runs, once until that heals, which tokens of it are
 // refused: its status stays that of the pod.
-func (c *Controller) recordTokenFailure(ctx context.Context, r podRef, pod *corev1.Pod, message string) {
-	if !c.recordWarning(ctx, pod, ReasonTokenNotIssued, message) {
+func (i *tokenIssuer) recordTokenFailure(ctx context.Context, r podRef, pod *corev1.Pod, message string) {
+	if !i.events.recordWarning(ctx, pod, ReasonTokenNotIssued, message) {
 		return // it is said with the next attempt
 	}
-	c.updatePod(r, func(p *podState) {
+	i.clusters.updatePod(r, func(p *podState) {
 		if p.pod.UID == pod.UID && p.tokens != nil {
 			p.tokens.eventRecorded = true
 		}
@@ -355,10 +373,10 @@ func (c *Controller) recordTokenFailure(ctx context.Context, r podRef, pod *core
 }
 
 // publishTokens publishes the tokens of a pod, for each of which there is one; n.mu is held.
-func (c *Controller) publishTokens(n *clusterState, p *podState) error {
+func (i *tokenIssuer) publishTokens(n *clusterState, p *podState) error {
 	r, err := p.encodeTokens()
 	if err == nil {
-		err = c.config.Sync.Source(n.name, wire.KindPodToken).Put(r)
+		err = i.sync.Source(n.name, wire.KindPodToken).Put(r)
 	}
 	p.tokens.delivered = p.tokens.delivered || err == nil
 	return err
@@ -378,9 +396,9 @@ func (p *podState) encodeTokens() (resource.Resource, error) {
 
 // loadTokens makes a body at the moment it is sent. Tokens that have all expired are
 // not: those that follow them are.
-func (c *Controller) loadTokens(cluster, key string) (resource.Resource, bool) {
+func (i *tokenIssuer) loadTokens(cluster, key string) (resource.Resource, bool) {
 	parsed, err := wire.ParsePodTokenKey(key)
-	n := c.getCluster(cluster)
+	n := i.clusters.getCluster(cluster)
 	if err != nil || n == nil {
 		return resource.Resource{}, false
 	}

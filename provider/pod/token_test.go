@@ -117,7 +117,7 @@ func (r *rig) tokens(cluster string, pod *corev1.Pod) map[string]string {
 	r.t.Helper()
 	key := wire.PodTokenKey{PodKey: keyOf(pod), UID: string(pod.UID)}.String()
 	told, published := r.hub.Source(cluster, wire.KindPodToken).Ref(key)
-	sent, ok := r.loadTokens(cluster, key)
+	sent, ok := r.Controller.tokens.loadTokens(cluster, key)
 	if !ok || !published {
 		return nil
 	}
@@ -188,22 +188,16 @@ func TestTokenRequestMatchesThePod(t *testing.T) {
 		if got := r.tokens(spoke, pod); len(got) != 2 {
 			t.Errorf("the agent is sent %d tokens", len(got))
 		}
-		if !r.objects.uses("configmap/default/" + podrefs.RootCA) {
+		if !r.sends("configmap/default/" + podrefs.RootCA) {
 			t.Error("the hub's authority does not come along")
 		}
 	})
 }
 
-// uses tells whether an object is watched.
-func (o *objectPublisher) uses(key string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for k := range o.objects {
-		if k.String() == key {
-			return true
-		}
-	}
-	return false
+// sends reports whether an object is sent to the cluster.
+func (r *rig) sends(key string) bool {
+	_, ok := r.objects.Load(spoke, key)
+	return ok
 }
 
 func TestTokensAreNotSentToAgentsThatDoNotAsk(t *testing.T) {
@@ -444,7 +438,7 @@ func TestTokenIsSentToTheClusterOfItsPodOnly(t *testing.T) {
 			t.Fatal("there are no tokens")
 		}
 		for key, cluster := range map[string]string{"default/b/uid-of-b": spoke, "default/a/uid-of-a": "spoke2", "default/a/another": spoke, "default/a": spoke, "": spoke} {
-			if _, ok := r.loadTokens(cluster, key); ok {
+			if _, ok := r.Controller.tokens.loadTokens(cluster, key); ok {
 				t.Errorf("%s has the tokens of %s", cluster, key)
 			}
 		}

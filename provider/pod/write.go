@@ -64,7 +64,7 @@ func (c *Controller) processNextStatus(ctx context.Context) bool {
 	case statuswriter.IsRefused(err):
 		// Another try would bring the same: the agent's next report may be better.
 		c.metrics.countWrite(resultRefused)
-		c.logAgentError(err, "the status of a pod is refused", r)
+		c.agentErrors.log(err, "the status of a pod is refused", r)
 	default:
 		c.queue.AddRateLimited(r)
 		c.metrics.countWrite(resultError)
@@ -83,13 +83,6 @@ func (c *Controller) writeDelay(t statusUpdate) time.Duration {
 		return 0
 	}
 	return c.config.Writes.Wait(t.cluster)
-}
-
-// logAgentError logs what is wrong with what an agent sent, unless that is often.
-func (c *Controller) logAgentError(err error, message string, r podRef) {
-	if c.logLimiter.Allow(r.cluster) {
-		c.config.Logger.Error(err, message, "cluster", r.cluster, "pod", r.key.String())
-	}
 }
 
 // buildStatusUpdate returns what is to be done about a pod, if anything.
@@ -118,7 +111,7 @@ func (c *Controller) buildStatusUpdate(r podRef) (statusUpdate, bool) {
 	}
 	said, err := wire.DecodePodStatus(p.report.body)
 	if err != nil {
-		c.logAgentError(err, "agent sent a status that cannot be read", r)
+		c.agentErrors.log(err, "agent sent a status that cannot be read", r)
 		p.report = nil
 		return statusUpdate{}, false
 	}
@@ -160,7 +153,7 @@ func (c *Controller) applyStatusUpdate(ctx context.Context, t statusUpdate) erro
 		if last {
 			// Its end does not wait for a status that nobody takes.
 			c.metrics.countWrite(resultRefused)
-			c.logAgentError(err, "the last status of a pod is refused", t.podRef)
+			c.agentErrors.log(err, "the last status of a pod is refused", t.podRef)
 		}
 	}
 	if confirmsDeletion(t.pod, t.reported) && !t.released {
@@ -180,7 +173,7 @@ func (c *Controller) recordDeniedObject(ctx context.Context, t statusUpdate) err
 	if !due {
 		return nil
 	}
-	if !c.recordWarning(ctx, t.pod, t.reported.Reason, t.reported.Message) {
+	if !c.events.recordWarning(ctx, t.pod, t.reported.Reason, t.reported.Message) {
 		return errEventNotWritten
 	}
 	c.updatePod(t.podRef, func(p *podState) { p.objectWarning = t.reported.Message })

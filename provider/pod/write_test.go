@@ -130,7 +130,7 @@ func TestAgentErrorsAreLoggedAtALimitedRate(t *testing.T) {
 		r.watch(spoke)
 		defer r.connect(spoke)()
 		lines := 0
-		r.config.Logger = funcr.New(func(string, string) { lines++ }, funcr.Options{})
+		r.agentErrors.logger = funcr.New(func(string, string) { lines++ }, funcr.Options{})
 		for i := range 1000 {
 			r.handleStatus(spoke, resource.Resource{Key: "default/a", UID: "uid-of-a", Body: []byte("{")})
 			r.handleStatus(spoke, resource.Resource{Key: strconv.Itoa(i), UID: "uid-of-a"})
@@ -176,7 +176,7 @@ func TestStatusWriteErrors(t *testing.T) {
 			inBubble(t, Config{}, func(r *rig) {
 				fails := 2
 				var lines []string
-				r.config.Logger = funcr.New(func(_, line string) {
+				r.agentErrors.logger = funcr.New(func(_, line string) {
 					if strings.Contains(line, `"pod"="default/a"`) {
 						lines = append(lines, line)
 					}

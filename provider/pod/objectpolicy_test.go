@@ -147,7 +147,7 @@ func TestHubRootCAIsPublishedWithHubTokens(t *testing.T) {
 		(&mint{}).with(r)
 		r.watch(spoke)
 		defer r.asks(spoke)()
-		if !r.objects.uses("configmap/default/" + podrefs.RootCA) {
+		if !r.sends("configmap/default/" + podrefs.RootCA) {
 			t.Error("a pod with a token of the hub does not know its authority")
 		}
 	}, podNamed("a", withToken))

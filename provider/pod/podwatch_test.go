@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/api/wire"
+	"github.com/spokelet/spokelet/provider/pod/podobject"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -53,7 +54,7 @@ func TestWatchesStopAtOnceWithoutAPIServer(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)
 				go func() { done <- k.Start(ctx) }()
-				k.objects.addReference(newSubscriber(spoke), wire.PodObjectKey{Kind: wire.PodObjectSecret, Namespace: "default", Name: "s"})
+				k.objects.AddReference(podobject.NewSubscriber(spoke), wire.PodObjectKey{Kind: wire.PodObjectSecret, Namespace: "default", Name: "s"})
 				stop := k.Watch(t.Context(), spoke)
 				<-time.After(time.Hour)
 				synctest.Wait()
