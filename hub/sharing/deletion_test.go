@@ -30,20 +30,20 @@ func deleting(d *unstructured.Unstructured) {
 func TestVerifiedDeletionIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
-		before, _ := a.knows("s/a")
-		a.sees()
+		before, _ := a.getObject("s/a")
+		a.takeLog()
 		r.api.remove(widgets, "c1", "a")
 		r.settle()
-		o, _ := a.knows("s/a")
+		o, _ := a.getObject("s/a")
 		if !o.Deleted || o.uid != before.uid || o.generation <= before.generation {
 			t.Errorf("known %+v", o)
 		}
 		r.api.set(widgets, widget("c1", "a", 2))
 		r.settle()
-		if again, _ := a.knows("s/a"); again.Deleted || again.Version == "" || again.uid == o.uid {
+		if again, _ := a.getObject("s/a"); again.Deleted || again.Version == "" || again.uid == o.uid {
 			t.Errorf("known %+v", again)
 		}
-		if diff := cmp.Diff([]string{"put a", "put a"}, a.sees()); diff != "" {
+		if diff := cmp.Diff([]string{"put a", "put a"}, a.takeLog()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
 	})
@@ -78,7 +78,7 @@ func TestDeletionWithNamespaceOrDefinitionIsNotPublished(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, seen late %t", name, late), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r, a := sharing(t)
-					a.sees()
+					a.takeLog()
 					if late {
 						// The watch of the object is ahead of those of namespaces and definitions.
 						r.live.asked = func() {
@@ -90,11 +90,11 @@ func TestDeletionWithNamespaceOrDefinitionIsNotPublished(t *testing.T) {
 					}
 					r.api.remove(widgets, "c1", "a")
 					r.settle()
-					s, _ := a.told("s")
+					s, _ := a.getShare("s")
 					if s.Problem == nil || s.Problem.Reason != tc.want && !late {
 						t.Errorf("%s: problem %+v, want %s", tc.reason, s.Problem, tc.want)
 					}
-					for _, line := range a.sees() {
+					for _, line := range a.takeLog() {
 						if !strings.HasPrefix(line, "delete #") {
 							t.Errorf("%s: told %q", tc.reason, line)
 						}
@@ -110,7 +110,7 @@ func TestObjectAbsentAfterProblemIsWithdrawn(t *testing.T) {
 		r, a := sharing(t)
 		r.api.set(widgets, widget("c1", "b", 1))
 		r.settle()
-		first, _ := a.told("s")
+		first, _ := a.getShare("s")
 		r.api.edit(t, definitionResource, "", widgets, deleting)
 		r.api.remove(widgets, "c1", "a")
 		r.settle()
@@ -120,15 +120,15 @@ func TestObjectAbsentAfterProblemIsWithdrawn(t *testing.T) {
 			return d
 		}())
 		r.settle()
-		s, _ := a.told("s")
-		if s.Problem != nil || s.Fence == first.Fence || !a.fenced("s") {
+		s, _ := a.getShare("s")
+		if s.Problem != nil || s.Fence == first.Fence || !a.hasFence("s") {
 			t.Errorf("share %+v", s)
 		}
-		_, hasA := a.knows("s/a")
-		if _, hasB := a.knows("s/b"); hasA || !hasB {
+		_, hasA := a.getObject("s/a")
+		if _, hasB := a.getObject("s/b"); hasA || !hasB {
 			t.Errorf("a is known: %t, b: %t", hasA, hasB)
 		}
-		log := a.sees()
+		log := a.takeLog()
 		if fence := slices.Index(log, "fence "+s.Fence); fence < slices.Index(log, "delete a") || fence < 0 {
 			t.Errorf("log %v", log)
 		}
@@ -147,7 +147,7 @@ func TestRecreatedNamespaceIsListedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		remove(t, r, ns)
-		if s, _ := a.told("s"); s.Problem == nil || s.Problem.Reason != v1alpha1.ReasonNamespaceMissing {
+		if s, _ := a.getShare("s"); s.Problem == nil || s.Problem.Reason != v1alpha1.ReasonNamespaceMissing {
 			t.Errorf("problem %+v", s.Problem)
 		}
 		r.api.remove(widgets, "c1", "a")
@@ -158,8 +158,8 @@ func TestRecreatedNamespaceIsListedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.settle()
-		_, hasA := a.knows("s/a")
-		if _, hasB := a.knows("s/b"); hasA || !hasB || !a.fenced("s") {
+		_, hasA := a.getObject("s/a")
+		if _, hasB := a.getObject("s/b"); hasA || !hasB || !a.hasFence("s") {
 			t.Errorf("a is known: %t, b: %t", hasA, hasB)
 		}
 	})
@@ -171,18 +171,18 @@ func TestObjectAbsentFromListIsWithdrawn(t *testing.T) {
 		r, a := sharing(t)
 		r.api.set(widgets, widget("c1", "b", 1))
 		r.settle()
-		first, _ := a.told("s")
-		a.sees()
+		first, _ := a.getShare("s")
+		a.takeLog()
 		r.api.pause()
 		r.api.remove(widgets, "c1", "a")
 		r.api.expire(widgets)
 		r.api.resume()
 		r.settle()
-		s, _ := a.told("s")
-		if diff := cmp.Diff([]string{"delete a", "fence " + s.Fence, "delete #" + first.Fence}, a.sees()); diff != "" {
+		s, _ := a.getShare("s")
+		if diff := cmp.Diff([]string{"delete a", "fence " + s.Fence, "delete #" + first.Fence}, a.takeLog()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
-		if s.Fence == first.Fence || !a.fenced("s") {
+		if s.Fence == first.Fence || !a.hasFence("s") {
 			t.Errorf("share %+v", s)
 		}
 	})
@@ -191,7 +191,7 @@ func TestObjectAbsentFromListIsWithdrawn(t *testing.T) {
 func TestMissingRightsStopShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
-		first, _ := a.told("s")
+		first, _ := a.getShare("s")
 		forbidden := apierrors.NewForbidden(schema.ParseGroupResource(widgets), "", errors.New("no"))
 		r.api.mu.Lock()
 		r.api.refuse = func(request string) error {
@@ -203,12 +203,12 @@ func TestMissingRightsStopShare(t *testing.T) {
 		r.api.mu.Unlock()
 		r.api.expire(widgets)
 		r.settle()
-		if s, _ := a.told("s"); s.Problem == nil || s.Problem.Reason != v1alpha1.ReasonRightsMissing {
+		if s, _ := a.getShare("s"); s.Problem == nil || s.Problem.Reason != v1alpha1.ReasonRightsMissing {
 			t.Errorf("problem %+v", s.Problem)
 		}
-		generation := a.ask("s/a", wire.PartObject, `{"spec":{"size":2}}`)
+		generation := a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if o, _ := a.knows("s/a"); o.Refused != generation || o.Version == "" {
+		if o, _ := a.getObject("s/a"); o.Refused != generation || o.Version == "" {
 			t.Errorf("a write meanwhile: %+v", o)
 		}
 		r.api.mu.Lock()
@@ -216,7 +216,7 @@ func TestMissingRightsStopShare(t *testing.T) {
 		r.api.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s, _ := a.told("s"); s.Problem != nil || s.Fence == first.Fence || !a.fenced("s") {
+		if s, _ := a.getShare("s"); s.Problem != nil || s.Fence == first.Fence || !a.hasFence("s") {
 			t.Errorf("share %+v", s)
 		}
 	})
@@ -238,10 +238,10 @@ func TestTombstonesAreBounded(t *testing.T) {
 			}
 		}
 		r.settle()
-		if _, ok := a.knows("s/w00000"); ok || len(a.objects) != maxTombstones+1 {
+		if _, ok := a.getObject("s/w00000"); ok || len(a.objects) != maxTombstones+1 {
 			t.Errorf("%d are known", len(a.objects))
 		}
-		if o, _ := a.knows(fmt.Sprintf("s/w%05d", many-1)); !o.Deleted {
+		if o, _ := a.getObject(fmt.Sprintf("s/w%05d", many-1)); !o.Deleted {
 			t.Errorf("the last is %+v", o)
 		}
 	})
@@ -254,7 +254,7 @@ func TestVerificationOfDeletionIsRetried(t *testing.T) {
 		r.live.Reader = unavailable{r.live.Reader}
 		r.api.remove(widgets, "c1", "a")
 		r.settle()
-		if o, _ := a.knows("s/a"); o.Version == "" {
+		if o, _ := a.getObject("s/a"); o.Version == "" {
 			t.Errorf("known %+v", o)
 		}
 		r.mu.Lock()
@@ -262,7 +262,7 @@ func TestVerificationOfDeletionIsRetried(t *testing.T) {
 		r.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if o, _ := a.knows("s/a"); !o.Deleted {
+		if o, _ := a.getObject("s/a"); !o.Deleted {
 			t.Errorf("known %+v", o)
 		}
 	})
@@ -283,10 +283,10 @@ func TestRestoredAPIServerReplacesNewerObjects(t *testing.T) {
 		r.api.mu.Unlock()
 		r.api.expire(widgets)
 		r.settle()
-		if o, _ := a.knows("s/a"); string(o.Content) != `{"spec":{"size":3}}` || o.generation != 50 {
+		if o, _ := a.getObject("s/a"); string(o.Content) != `{"spec":{"size":3}}` || o.generation != 50 {
 			t.Errorf("known %+v", o)
 		}
-		if s, _ := a.told("s"); a.objects[wire.FenceKey("s", s.Fence).String()].generation != 60 {
+		if s, _ := a.getShare("s"); a.objects[wire.FenceKey("s", s.Fence).String()].generation != 60 {
 			t.Errorf("fence %+v", a.objects)
 		}
 	})

@@ -88,7 +88,7 @@ func TestWriteChoosesOnlyNameAndContent(t *testing.T) {
 				r, a := newHostileRig(t)
 				a.put(a.writes, resource.Resource{Key: tc.key, Generation: 7, Body: []byte(tc.body)})
 				r.settle()
-				o, _ := a.knows(tc.key)
+				o, _ := a.getObject(tc.key)
 				if got := o.Refused == 7; got != tc.answered || o.Applied != 0 {
 					t.Errorf("%s: %+v", tc.reason, o)
 				}
@@ -177,7 +177,7 @@ func TestWritesAreRateLimited(t *testing.T) {
 		a := r.connect(t, "c1")
 		began := time.Now()
 		for i := int64(0); time.Since(began) < time.Minute; i++ {
-			a.ask("s/a", wire.PartObject, fmt.Sprintf(`{"spec":{"size":%d}}`, i))
+			a.requestWrite("s/a", wire.PartObject, fmt.Sprintf(`{"spec":{"size":%d}}`, i))
 			synctest.Wait()
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -210,21 +210,21 @@ func TestTooLargeObjectIsReported(t *testing.T) {
 			_ = unstructured.SetNestedField(w.Object, strings.Repeat("x", wire.MaxSharedContent), "spec", "text")
 		}))
 		r.settle()
-		if _, ok := a.knows("s/big"); ok {
+		if _, ok := a.getObject("s/big"); ok {
 			t.Error("it is told")
 		}
 		s := stored(t, r, sharedResource("s"))
 		if got := s.Status.Clusters[0].LastError; !strings.HasPrefix(got, `hub: object "big" is too large to be shared: `) {
 			t.Errorf("lastError %q", got)
 		}
-		generation := a.ask("s/big", wire.PartObject, `{"spec":{"size":2}}`)
+		generation := a.requestWrite("s/big", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if o, _ := a.knows("s/big"); o.Refused != generation {
+		if o, _ := a.getObject("s/big"); o.Refused != generation {
 			t.Errorf("a write of it: %+v", o)
 		}
 		r.api.edit(t, widgets, "c1", "big", func(w *unstructured.Unstructured) { unstructured.RemoveNestedField(w.Object, "spec", "text") })
 		r.settle()
-		if o, ok := a.knows("s/big"); !ok || o.Version == "" {
+		if o, ok := a.getObject("s/big"); !ok || o.Version == "" {
 			t.Errorf("known %+v", o)
 		}
 		if s = stored(t, r, sharedResource("s")); s.Status.Clusters[0].LastError != "" {

@@ -143,18 +143,18 @@ func (l *liveRig) define(t *testing.T, status bool) {
 func (l *liveRig) connectLive(t *testing.T) *agent {
 	t.Helper()
 	a := l.connectTo(t, l.cluster)
-	livetest.Eventually(t, "the share is told", func() bool { return a.fenced(l.cluster) })
+	livetest.Eventually(t, "the share is told", func() bool { return a.hasFence(l.cluster) })
 	return a
 }
 
 func (l *liveRig) key(name string) string { return l.cluster + "/" + name }
 
 // answered waits for the answer to a write.
-func (l *liveRig) answered(t *testing.T, a *agent, name string, generation int64) said {
+func (l *liveRig) answered(t *testing.T, a *agent, name string, generation int64) publishedObject {
 	t.Helper()
-	var o said
+	var o publishedObject
 	livetest.Eventually(t, "the write is answered", func() bool {
-		o, _ = a.knows(l.key(name))
+		o, _ = a.getObject(l.key(name))
 		return o.Applied == generation || o.Refused == generation
 	})
 	return o
@@ -170,9 +170,9 @@ func (l *liveRig) edit(t *testing.T, name string, merge string) {
 func TestLiveWritesAreExecuted(t *testing.T) {
 	l := newLiveRig(t, true)
 	a := l.connectLive(t)
-	do := func(reason, name string, part wire.SharedPart, to, want string) said {
+	do := func(reason, name string, part wire.SharedPart, to, want string) publishedObject {
 		t.Helper()
-		generation := a.ask(l.key(name), part, to)
+		generation := a.requestWrite(l.key(name), part, to)
 		o := l.answered(t, a, name, generation)
 		if o.Applied != generation || string(o.Content) != want {
 			t.Errorf("%s: refused %q, content %s, want %s", reason, o.Reason, o.Content, want)
@@ -193,7 +193,7 @@ func TestLiveWritesAreExecuted(t *testing.T) {
 		`{"metadata":{"annotations":{"k/v":"~1"}},"spec":{"color":"red","size":2},"status":{"phase":"Done"}}`)
 	do("all but the status", "a", wire.PartObject, `{"spec":{"color":"red","size":3},"status":{"phase":"No"}}`,
 		`{"spec":{"color":"red","size":3},"status":{"phase":"Done"}}`)
-	generation := a.ask(l.key("a"), wire.PartObject, `{"spec":{"size":-1}}`)
+	generation := a.requestWrite(l.key("a"), wire.PartObject, `{"spec":{"size":-1}}`)
 	if o := l.answered(t, a, "a", generation); o.Refused != generation || !strings.HasPrefix(o.Reason, "hub: ") || !strings.Contains(o.Reason, "spec.size") {
 		t.Errorf("refusal %q", o.Reason)
 	}
@@ -206,7 +206,7 @@ func TestLiveWritesAreExecuted(t *testing.T) {
 	}
 	do("a deletion", "a", wire.PartDeletion, "", "")
 	livetest.Eventually(t, "the deletion is told", func() bool {
-		o, _ := a.knows(l.key("a"))
+		o, _ := a.getObject(l.key("a"))
 		return o.Deleted
 	})
 }
@@ -217,7 +217,7 @@ func TestLiveWritesWithoutStatusSubresource(t *testing.T) {
 	for _, to := range []string{
 		`{"spec":{"color":"grey","size":1},"status":{"phase":"New"}}`, `{"spec":{"color":"grey","size":1},"status":{"phase":"Done"}}`,
 	} {
-		generation := a.ask(l.key("a"), wire.PartObject, to)
+		generation := a.requestWrite(l.key("a"), wire.PartObject, to)
 		if o := l.answered(t, a, "a", generation); o.Applied != generation || string(o.Content) != to {
 			t.Errorf("refused %q, content %s, want %s", o.Reason, o.Content, to)
 		}
@@ -228,7 +228,7 @@ func TestLiveWritesWithoutStatusSubresource(t *testing.T) {
 func TestLiveConflictsLoseNothing(t *testing.T) {
 	l := newLiveRig(t, true)
 	a := l.connectLive(t)
-	l.answered(t, a, "a", a.ask(l.key("a"), wire.PartObject, `{"metadata":{"annotations":{"n":"0"}},"spec":{"color":"grey","size":0}}`))
+	l.answered(t, a, "a", a.requestWrite(l.key("a"), wire.PartObject, `{"metadata":{"annotations":{"n":"0"}},"spec":{"color":"grey","size":0}}`))
 	const times = 50
 	var writing sync.WaitGroup
 	writing.Go(func() {
@@ -241,15 +241,15 @@ func TestLiveConflictsLoseNothing(t *testing.T) {
 		if done == times {
 			return true
 		}
-		now, _ := a.knows(l.key("a"))
+		now, _ := a.getObject(l.key("a"))
 		var to map[string]any
 		if err := json.Unmarshal(now.Content, &to); err != nil {
 			t.Fatal(err)
 		}
 		_ = unstructured.SetNestedField(to, strconv.Itoa(done+1), "metadata", "annotations", "n")
-		generation := a.askFrom(l.key("a"), wire.PartObject, string(encoded(t, to)), now.Version, now.uid)
+		generation := a.requestWriteFrom(l.key("a"), wire.PartObject, string(encoded(t, to)), now.Version, now.uid)
 		livetest.Eventually(t, "the write is answered, or another version is told", func() bool {
-			o, _ := a.knows(l.key("a"))
+			o, _ := a.getObject(l.key("a"))
 			if o.Applied == generation {
 				done++
 			}
@@ -273,13 +273,13 @@ func TestLiveNamespaceDeletionIsNotPublished(t *testing.T) {
 	a := l.connectLive(t)
 	for i := range 20 {
 		name := fmt.Sprintf("a%d", i)
-		l.answered(t, a, name, a.ask(l.key(name), wire.PartObject, `{"spec":{"size":1}}`))
+		l.answered(t, a, name, a.requestWrite(l.key(name), wire.PartObject, `{"spec":{"size":1}}`))
 	}
 	if err := l.kube.CoreV1().Namespaces().Delete(t.Context(), l.cluster, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	livetest.Eventually(t, "the share stops", func() bool {
-		s, _ := a.told(l.cluster)
+		s, _ := a.getShare(l.cluster)
 		return s.Problem != nil && (s.Problem.Reason == v1alpha1.ReasonNamespaceTerminating || s.Problem.Reason == v1alpha1.ReasonNamespaceMissing)
 	})
 	livetest.Eventually(t, "the objects go", func() bool {
@@ -303,7 +303,7 @@ func TestLiveStatusShowsTheCluster(t *testing.T) {
 		err := l.Get(t.Context(), client.ObjectKeyFromObject(s), s)
 		return err == nil && len(s.Status.Clusters) == 1 && strings.HasPrefix(short(s.Status.Conditions, v1alpha1.ConditionReady), "False ClustersNotReady")
 	})
-	a.says(l.cluster, wire.ShareState{Generation: s.Generation, Objects: 4})
+	a.reportState(l.cluster, wire.ShareState{Generation: s.Generation, Objects: 4})
 	livetest.Eventually(t, "the cluster is ready", func() bool {
 		err := l.Get(t.Context(), client.ObjectKeyFromObject(s), s)
 		return err == nil && short(s.Status.Conditions, v1alpha1.ConditionReady) == "True Shared" && s.Status.Objects == 4

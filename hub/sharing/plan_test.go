@@ -260,7 +260,7 @@ func TestInvalidClusterSelectorStopsPublishedShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
 		edit(t, r, sharedResource("s"), func(s *v1alpha1.SharedResource) { s.Spec.ClusterSelector = badSelector() })
-		if s, ok := a.told("s"); !ok || s.Problem == nil || s.Problem.Reason != v1alpha1.ReasonInvalid {
+		if s, ok := a.getShare("s"); !ok || s.Problem == nil || s.Problem.Reason != v1alpha1.ReasonInvalid {
 			t.Errorf("share %+v, told %t", s, ok)
 		}
 		s := stored(t, r, sharedResource("s"))
@@ -268,7 +268,7 @@ func TestInvalidClusterSelectorStopsPublishedShares(t *testing.T) {
 		if !strings.HasPrefix(got, "False Invalid hub: clusterSelector: ") {
 			t.Errorf("accepted %q", got)
 		}
-		if _, ok := a.knows("s/a"); !ok {
+		if _, ok := a.getObject("s/a"); !ok {
 			t.Error("the objects were withdrawn")
 		}
 	})
@@ -280,7 +280,7 @@ func TestSentDefinitionHasNoConversion(t *testing.T) {
 		r.api.set(definitionResource, definitionOf(true, func(s map[string]any) { s["conversion"] = map[string]any{"strategy": "None"} }))
 		r.start(t)
 		a := r.connect(t, "c1")
-		s, _ := a.told("s")
+		s, _ := a.getShare("s")
 		var got map[string]any
 		if err := json.Unmarshal(s.Definition, &got); err != nil {
 			t.Fatal(err)
@@ -308,9 +308,9 @@ func TestSourceIsCompleteOnlyAfterAllIsListed(t *testing.T) {
 		}
 		r.start(t)
 		a := r.connect(t, "c1")
-		a.ask("s/b", wire.PartObject, `{"spec":{"size":2}}`)
+		a.requestWrite("s/b", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if _, ok := a.told("s"); ok || len(r.api.writes()) > 0 || r.isComplete {
+		if _, ok := a.getShare("s"); ok || len(r.api.writes()) > 0 || r.isComplete {
 			t.Error("it is told, or executed")
 		}
 		r.api.mu.Lock()
@@ -318,7 +318,7 @@ func TestSourceIsCompleteOnlyAfterAllIsListed(t *testing.T) {
 		r.api.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if _, ok := a.told("s"); !ok || !a.fenced("s") || r.sizeOf("c1", "b") != 2 {
+		if _, ok := a.getShare("s"); !ok || !a.hasFence("s") || r.sizeOf("c1", "b") != 2 {
 			t.Errorf("shares %v, b has size %d", a.shares, r.sizeOf("c1", "b"))
 		}
 	})

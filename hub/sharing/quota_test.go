@@ -122,12 +122,12 @@ func TestQuotaLimitsGrowth(t *testing.T) {
 				r, a := newQuotaRig(t, newQuota(10, "2k"))
 				r.api.set(widgets, widget("c1", "a", 1))
 				r.settle()
-				generation := a.ask("s/a", tc.part, tc.to)
+				generation := a.requestWrite("s/a", tc.part, tc.to)
 				r.settle()
 				if _, bytes := r.made(t); bytes > 2000 {
 					t.Errorf("%s: %d bytes", tc.reason, bytes)
 				}
-				if o, _ := a.knows("s/a"); o.Applied == generation != tc.answered || o.Refused == generation == tc.answered {
+				if o, _ := a.getObject("s/a"); o.Applied == generation != tc.answered || o.Refused == generation == tc.answered {
 					t.Errorf("%s: %+v", tc.reason, o)
 				}
 			})
@@ -142,21 +142,21 @@ func TestLoweredQuotaDeletesNothing(t *testing.T) {
 			r.api.set(widgets, widget("c1", fmt.Sprintf("w%d", i), 1))
 		}
 		r.settle()
-		a.sees()
+		a.takeLog()
 		edit(t, r, sharedResource("s"), func(s *v1alpha1.SharedResource) { s.Spec.Quota = newQuota(2, "1k") })
-		if share, _ := a.told("s"); share.Quota != (wire.SharedSize{Objects: 2, Bytes: 1000}) {
+		if share, _ := a.getShare("s"); share.Quota != (wire.SharedSize{Objects: 2, Bytes: 1000}) {
 			t.Errorf("the agent was told %+v", share.Quota)
 		}
-		if diff := cmp.Diff([]string(nil), a.sees()); diff != "" {
+		if diff := cmp.Diff([]string(nil), a.takeLog()); diff != "" {
 			t.Errorf("what the agent was told (-want +got):\n%s", diff)
 		}
-		refused := a.ask("s/new", wire.PartObject, `{"spec":{"size":1}}`)
-		changed := a.ask("s/w1", wire.PartObject, `{"spec":{"size":2}}`)
+		refused := a.requestWrite("s/new", wire.PartObject, `{"spec":{"size":1}}`)
+		changed := a.requestWrite("s/w1", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if o, _ := a.knows("s/new"); o.Refused != refused || o.Reason != `hub: the quota of 2 objects is reached (SharedResource "s")` {
+		if o, _ := a.getObject("s/new"); o.Refused != refused || o.Reason != `hub: the quota of 2 objects is reached (SharedResource "s")` {
 			t.Errorf("a new one: %+v", o)
 		}
-		if o, _ := a.knows("s/w1"); o.Applied != changed {
+		if o, _ := a.getObject("s/w1"); o.Applied != changed {
 			t.Errorf("one that there is: %+v", o)
 		}
 		if n, _ := r.made(t); n != 5 {
@@ -172,7 +172,7 @@ func TestStatusShowsWritesBeyondQuota(t *testing.T) {
 		r.api.set(widgets, widget("c1", "a", 1))
 		r.settle()
 		for _, name := range []string{"w", "v", "u", "x", "y"} {
-			a.ask("s/"+name, wire.PartObject, `{"spec":{"size":1}}`)
+			a.requestWrite("s/"+name, wire.PartObject, `{"spec":{"size":1}}`)
 		}
 		r.settle()
 		want := "True TooManyObjects hub: the quota of 1 objects is reached, and these wait: u, v, w and 2 more"
@@ -180,12 +180,12 @@ func TestStatusShowsWritesBeyondQuota(t *testing.T) {
 			t.Errorf("condition %q, want %q", got, want)
 		}
 		before := r.statuses.Load()
-		a.ask("s/w", wire.PartObject, `{"spec":{"size":2}}`)
+		a.requestWrite("s/w", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
 		if got := r.statuses.Load(); got != before {
 			t.Errorf("the same was written %d times", got-before)
 		}
-		a.says("s", wire.ShareState{Generation: 1})
+		a.reportState("s", wire.ShareState{Generation: 1})
 		r.api.remove(widgets, "c1", "a")
 		r.settle()
 		if got := r.quotaReached(t); got != "" {
@@ -197,7 +197,7 @@ func TestStatusShowsWritesBeyondQuota(t *testing.T) {
 func TestStatusShowsQuotaReachedInCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := newQuotaRig(t, nil)
-		a.says("s", wire.ShareState{Generation: 1, QuotaReached: wire.QuotaReached(v1alpha1.ReasonTooManyBytes, "cluster", "32Mi", []string{"a"})})
+		a.reportState("s", wire.ShareState{Generation: 1, QuotaReached: wire.QuotaReached(v1alpha1.ReasonTooManyBytes, "cluster", "32Mi", []string{"a"})})
 		r.settle()
 		want := "True TooManyBytes cluster: the quota of 32Mi is reached, and these wait: a"
 		if got := r.quotaReached(t); got != want {
@@ -209,7 +209,7 @@ func TestStatusShowsQuotaReachedInCluster(t *testing.T) {
 			t.Errorf("after a restart %q, want %q", got, want)
 		}
 		b := r.connect(t, "c1")
-		b.says("s", wire.ShareState{Generation: 1})
+		b.reportState("s", wire.ShareState{Generation: 1})
 		r.settle()
 		if got := r.quotaReached(t); got != "" {
 			t.Errorf("condition %q, and nothing waits", got)
@@ -225,23 +225,23 @@ func TestSharedObjectsCountAgainstClusterMemory(t *testing.T) {
 		r.shared = quota.NewMemory(8<<10, 64<<10)
 		r.start(t)
 		a := r.connect(t, "c1")
-		first := a.ask("s/a", wire.PartObject, text(4<<10))
+		first := a.requestWrite("s/a", wire.PartObject, text(4<<10))
 		r.settle()
-		second := a.ask("t/b", wire.PartObject, text(4<<10))
+		second := a.requestWrite("t/b", wire.PartObject, text(4<<10))
 		r.settle()
-		if o, _ := a.knows("s/a"); o.Applied != first {
+		if o, _ := a.getObject("s/a"); o.Applied != first {
 			t.Errorf("what fits: %+v", o)
 		}
-		if o, _ := a.knows("t/b"); o.Refused != second || !strings.Contains(o.Reason, "memory") {
+		if o, _ := a.getObject("t/b"); o.Refused != second || !strings.Contains(o.Reason, "memory") {
 			t.Errorf("what does not fit beside it: %+v", o)
 		}
-		a.ask("s/a", wire.PartDeletion, "")
+		a.requestWrite("s/a", wire.PartDeletion, "")
 		r.settle()
 		a.writes.Delete("s/a")
 		r.settle()
-		third := a.ask("t/b", wire.PartObject, text(4<<10))
+		third := a.requestWrite("t/b", wire.PartObject, text(4<<10))
 		r.settle()
-		if o, _ := a.knows("t/b"); o.Applied != third {
+		if o, _ := a.getObject("t/b"); o.Applied != third {
 			t.Errorf("once there is room: %+v", o)
 		}
 		remove(t, r, clusterNamed("c1"))
@@ -260,12 +260,12 @@ func TestTooLargeObjectIsNotDeleted(t *testing.T) {
 		}
 		r.api.edit(t, widgets, "c1", "a", large)
 		r.settle()
-		if o, ok := a.knows("s/a"); !ok || !o.Unselected {
+		if o, ok := a.getObject("s/a"); !ok || !o.Unselected {
 			t.Errorf("known as %+v, %t", o.SharedObject, ok)
 		}
 		r.stop()
 		r.start(t)
-		if o, ok := r.connect(t, "c1").knows("s/a"); !ok || !o.Unselected {
+		if o, ok := r.connect(t, "c1").getObject("s/a"); !ok || !o.Unselected {
 			t.Errorf("after a restart known as %+v, %t", o.SharedObject, ok)
 		}
 	})

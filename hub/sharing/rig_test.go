@@ -260,13 +260,13 @@ type agent struct {
 
 	mu      sync.Mutex
 	shares  map[string]wire.Share
-	objects map[string]said
+	objects map[string]publishedObject
 	// log is what came of objects, in order.
 	log []string
 }
 
-// said is what the hub says of a name.
-type said struct {
+// publishedObject is what the hub says of a name.
+type publishedObject struct {
 	wire.SharedObject
 	uid        string
 	generation int64
@@ -288,11 +288,11 @@ func (r *rig) connectTo(t *testing.T, cluster string) *agent {
 	t.Helper()
 	a := &agent{
 		t: t, writes: resource.NewSource(wire.KindSharedWrite), states: resource.NewSource(wire.KindShareState), generation: 1000,
-		shares: map[string]wire.Share{}, objects: map[string]said{},
+		shares: map[string]wire.Share{}, objects: map[string]publishedObject{},
 	}
 	end, err := resource.NewAgent([]*resource.Source{a.writes, a.states}, []*resource.Mirror{
-		resource.NewMirror(wire.KindShare, resource.Receiver{Put: a.share, Delete: a.unshare}),
-		resource.NewMirror(wire.KindSharedObject, resource.Receiver{Put: a.object, Delete: a.lacks}),
+		resource.NewMirror(wire.KindShare, resource.Receiver{Put: a.handleShare, Delete: a.handleShareDeletion}),
+		resource.NewMirror(wire.KindSharedObject, resource.Receiver{Put: a.handleObject, Delete: a.handleObjectDeletion}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +303,7 @@ func (r *rig) connectTo(t *testing.T, cluster string) *agent {
 	return a
 }
 
-func (a *agent) share(r resource.Resource) {
+func (a *agent) handleShare(r resource.Resource) {
 	s, err := wire.DecodeShare(r.Body)
 	if err != nil {
 		a.t.Errorf("share: %v", err)
@@ -313,13 +313,13 @@ func (a *agent) share(r resource.Resource) {
 	a.shares[r.Key] = s
 }
 
-func (a *agent) unshare(key string) {
+func (a *agent) handleShareDeletion(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.shares, key)
 }
 
-func (a *agent) object(r resource.Resource) {
+func (a *agent) handleObject(r resource.Resource) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key, err := wire.ParseSharedKey(r.Key)
@@ -331,7 +331,7 @@ func (a *agent) object(r resource.Resource) {
 		if err != nil || f.Version == 0 {
 			a.t.Errorf("fence %+v: %v", f, err)
 		}
-		a.objects[r.Key] = said{generation: f.Version}
+		a.objects[r.Key] = publishedObject{generation: f.Version}
 		a.log = append(a.log, "fence "+id)
 		return
 	}
@@ -339,35 +339,35 @@ func (a *agent) object(r resource.Resource) {
 	if err != nil {
 		a.t.Errorf("object: %v", err)
 	}
-	a.objects[r.Key] = said{SharedObject: o, uid: r.UID, generation: r.Generation}
+	a.objects[r.Key] = publishedObject{SharedObject: o, uid: r.UID, generation: r.Generation}
 	a.log = append(a.log, "put "+key.Name)
 }
 
-func (a *agent) lacks(key string) {
+func (a *agent) handleObjectDeletion(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.objects, key)
 	a.log = append(a.log, "delete "+strings.Split(key, "/")[1])
 }
 
-// told is the share of a name.
-func (a *agent) told(name string) (wire.Share, bool) {
+// getShare is the share of a name.
+func (a *agent) getShare(name string) (wire.Share, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s, ok := a.shares[name]
 	return s, ok
 }
 
-// knows is what the hub says of an object.
-func (a *agent) knows(key string) (said, bool) {
+// getObject is what the hub says of an object.
+func (a *agent) getObject(key string) (publishedObject, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o, ok := a.objects[key]
 	return o, ok
 }
 
-// fenced reports whether the agent has seen the fence that a share names, and no other.
-func (a *agent) fenced(share string) bool {
+// hasFence reports whether the agent has seen the fence that a share names, and no other.
+func (a *agent) hasFence(share string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	fence := a.shares[share].Fence
@@ -381,8 +381,8 @@ func (a *agent) fenced(share string) bool {
 	return ok && fence != "" && n == 1
 }
 
-// sees takes the log.
-func (a *agent) sees() []string {
+// takeLog takes the log.
+func (a *agent) takeLog() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := a.log
@@ -390,14 +390,14 @@ func (a *agent) sees() []string {
 	return out
 }
 
-// ask publishes a write that is made from what the agent knows.
-func (a *agent) ask(key string, part wire.SharedPart, to string) int64 {
+// requestWrite publishes a write that is made from what the agent knows.
+func (a *agent) requestWrite(key string, part wire.SharedPart, to string) int64 {
 	a.t.Helper()
-	now, _ := a.knows(key)
-	return a.askFrom(key, part, to, now.Version, now.uid)
+	now, _ := a.getObject(key)
+	return a.requestWriteFrom(key, part, to, now.Version, now.uid)
 }
 
-func (a *agent) askFrom(key string, part wire.SharedPart, to, seen, uid string) int64 {
+func (a *agent) requestWriteFrom(key string, part wire.SharedPart, to, seen, uid string) int64 {
 	a.t.Helper()
 	a.generation++
 	w := wire.SharedWrite{Part: part, Seen: seen}
@@ -415,7 +415,7 @@ func (a *agent) put(to *resource.Source, r resource.Resource) {
 	}
 }
 
-func (a *agent) says(share string, s wire.ShareState) {
+func (a *agent) reportState(share string, s wire.ShareState) {
 	a.t.Helper()
 	a.generation++
 	a.put(a.states, resource.Resource{Key: share, Generation: a.generation, Body: encoded(a.t, s)})

@@ -125,9 +125,9 @@ func TestLateResponseDoesNotRestoreDeletedObject(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}
-		generation := a.ask("s/b", wire.PartObject, `{"spec":{"size":2}}`)
+		generation := a.requestWrite("s/b", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if o, _ := a.knows("s/b"); o.Version != "" || o.Applied != generation {
+		if o, _ := a.getObject("s/b"); o.Version != "" || o.Applied != generation {
 			t.Errorf("known %+v", o)
 		}
 		if got := r.api.writes(); len(got) != 1 || !strings.HasPrefix(got[0], "create") {

@@ -25,7 +25,7 @@ func TestSharePublishesObjectsThenFence(t *testing.T) {
 		r.api.set(widgets, widget("c2", "other", 1))
 		r.start(t)
 		a := r.connect(t, "c1")
-		got, ok := a.told("s")
+		got, ok := a.getShare("s")
 		fence := got.Fence
 		got.Fence = ""
 		want := wire.Share{
@@ -36,16 +36,16 @@ func TestSharePublishesObjectsThenFence(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || !ok {
 			t.Errorf("share (-want +got):\n%s", diff)
 		}
-		if !a.fenced("s") {
+		if !a.hasFence("s") {
 			t.Errorf("the fence %q was not seen: %v", fence, a.objects)
 		}
-		o, _ := a.knows("s/a")
+		o, _ := a.getObject("s/a")
 		stored := r.api.get(widgets, "c1", "a")
-		wantObject := said{
+		wantObject := publishedObject{
 			SharedObject: wire.SharedObject{Version: versionOf(t, `{"spec":{"size":1}}`), Content: []byte(`{"spec":{"size":1}}`)},
 			uid:          string(stored.GetUID()), generation: versionNumber(stored.GetResourceVersion()),
 		}
-		if diff := cmp.Diff(wantObject, o, cmp.AllowUnexported(said{})); diff != "" {
+		if diff := cmp.Diff(wantObject, o, cmp.AllowUnexported(publishedObject{})); diff != "" {
 			t.Errorf("object (-want +got):\n%s", diff)
 		}
 		if len(a.objects) != 2 {
@@ -63,22 +63,22 @@ func TestOnlyChangesOfContentArePublished(t *testing.T) {
 		r.api.set(widgets, widget("c1", "a", 1))
 		r.start(t)
 		a := r.connect(t, "c1")
-		a.sees()
-		before, _ := a.knows("s/a")
+		a.takeLog()
+		before, _ := a.getObject("s/a")
 		r.api.edit(t, widgets, "c1", "a", func(w *unstructured.Unstructured) {
 			w.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}})
 			w.SetFinalizers([]string{"a/b"})
 		})
 		r.settle()
-		if seen := a.sees(); len(seen) > 0 {
+		if seen := a.takeLog(); len(seen) > 0 {
 			t.Errorf("what is not shared was told: %v", seen)
 		}
 		r.api.edit(t, widgets, "c1", "a", resize(2))
 		r.settle()
-		if diff := cmp.Diff([]string{"put a"}, a.sees()); diff != "" {
+		if diff := cmp.Diff([]string{"put a"}, a.takeLog()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
-		if now, _ := a.knows("s/a"); now.generation <= before.generation+1 || now.Version == before.Version {
+		if now, _ := a.getObject("s/a"); now.generation <= before.generation+1 || now.Version == before.Version {
 			t.Errorf("generation %d after %d", now.generation, before.generation)
 		}
 	})
@@ -96,32 +96,32 @@ func TestObjectIsSharedWhileSelected(t *testing.T) {
 		r.api.set(widgets, widget("c1", "b", 1, label("no")))
 		r.start(t)
 		a := r.connect(t, "c1")
-		one, _ := a.knows("s/a")
-		other, _ := a.knows("s/b")
+		one, _ := a.getObject("s/a")
+		other, _ := a.getObject("s/b")
 		if one.Version == "" || one.Unselected || other.Version != "" || !other.Unselected {
 			t.Errorf("a: %+v, b: %+v", one, other)
 		}
-		a.sees()
+		a.takeLog()
 		r.api.edit(t, widgets, "c1", "a", label("no"))
 		r.settle()
 		r.api.edit(t, widgets, "c1", "b", label("yes"))
 		r.settle()
 		r.api.edit(t, widgets, "c1", "a", resize(5))
 		r.settle()
-		if diff := cmp.Diff([]string{"put a", "put b"}, a.sees()); diff != "" {
+		if diff := cmp.Diff([]string{"put a", "put b"}, a.takeLog()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
-		one, _ = a.knows("s/a")
-		other, _ = a.knows("s/b")
+		one, _ = a.getObject("s/a")
+		other, _ = a.getObject("s/b")
 		if one.Version != "" || !one.Unselected || one.Deleted || other.Version == "" || other.Unselected {
 			t.Errorf("a: %+v, b: %+v", one, other)
 		}
-		first, _ := a.told("s")
+		first, _ := a.getShare("s")
 		edit(t, r, sharedResource("s"), func(s *v1alpha1.SharedResource) { s.Spec.Selector = nil })
-		if second, _ := a.told("s"); second.Selector != "" || second.Fence == first.Fence || !a.fenced("s") {
+		if second, _ := a.getShare("s"); second.Selector != "" || second.Fence == first.Fence || !a.hasFence("s") {
 			t.Errorf("share after another selector: %+v", second)
 		}
-		if one, _ = a.knows("s/a"); one.Version == "" || one.Unselected {
+		if one, _ = a.getObject("s/a"); one.Version == "" || one.Unselected {
 			t.Errorf("a after another selector: %+v", one)
 		}
 	})
@@ -166,7 +166,7 @@ func TestNewClusterGetsShare(t *testing.T) {
 		r.api.set(widgets, widget("c3", "a", 1))
 		r.start(t)
 		first := r.connect(t, "c1")
-		before, _ := first.told("s")
+		before, _ := first.getShare("s")
 		for _, obj := range []func() error{
 			func() error { return r.kube.Create(t.Context(), clusterNamed("c3")) },
 			func() error { return r.kube.Create(t.Context(), namespaceNamed("c3")) },
@@ -177,10 +177,10 @@ func TestNewClusterGetsShare(t *testing.T) {
 			r.settle()
 		}
 		a := r.connect(t, "c3")
-		if _, ok := a.knows("s/a"); !ok || !a.fenced("s") {
+		if _, ok := a.getObject("s/a"); !ok || !a.hasFence("s") {
 			t.Errorf("the agent knows %v, %v", a.shares, a.objects)
 		}
-		if after, _ := first.told("s"); after.Fence != before.Fence {
+		if after, _ := first.getShare("s"); after.Fence != before.Fence {
 			t.Error("other clusters were read anew")
 		}
 	})
@@ -195,7 +195,7 @@ func TestRestartedHubPublishesDifferences(t *testing.T) {
 		r.stop()
 		r.start(t)
 		a := r.connect(t, "c1")
-		if _, ok := a.knows("s/a"); !ok || !a.fenced("s") {
+		if _, ok := a.getObject("s/a"); !ok || !a.hasFence("s") {
 			t.Errorf("the agent knows %v", a.objects)
 		}
 	})
@@ -207,12 +207,12 @@ func TestReconnectedClusterIsRepublished(t *testing.T) {
 		r, _ := sharing(t)
 		r.sync.Forget("c1")
 		a := r.connect(t, "c1")
-		if _, ok := a.knows("s/a"); !ok || !a.fenced("s") {
+		if _, ok := a.getObject("s/a"); !ok || !a.hasFence("s") {
 			t.Errorf("the agent knows %v, %v", a.shares, a.objects)
 		}
-		generation := a.ask("s/b", wire.PartObject, `{"spec":{"size":2}}`)
+		generation := a.requestWrite("s/b", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if o, _ := a.knows("s/b"); o.Applied != generation {
+		if o, _ := a.getObject("s/b"); o.Applied != generation {
 			t.Errorf("known %+v", o)
 		}
 	})
@@ -232,13 +232,13 @@ func TestLateWatchEventOfNamespaceIsIgnored(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.settle()
-		if !a.fenced("s") {
+		if !a.hasFence("s") {
 			t.Fatalf("the agent knows %v, %v", a.shares, a.objects)
 		}
-		a.sees()
+		a.takeLog()
 		r.api.resume()
 		r.settle()
-		if seen := a.sees(); len(seen) > 0 {
+		if seen := a.takeLog(); len(seen) > 0 {
 			t.Errorf("log %v", seen)
 		}
 	})

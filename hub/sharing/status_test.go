@@ -54,11 +54,11 @@ func TestStatusShowsClusterStates(t *testing.T) {
 		check("before they answer", `False ClustersNotReady cluster: cluster "c1" is not ready: it has not answered yet`,
 			`c1 0 0 "" `+pending, `c2 0 0 "" `+pending)
 		a, b := r.connect(t, "c1"), r.connect(t, "c2")
-		a.says("s", wire.ShareState{Generation: 1, Objects: 3, Conflicts: 1, LastError: `cluster: object "x": no`})
-		b.says("s", wire.ShareState{Generation: 1, Problem: wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "no right to list")})
+		a.reportState("s", wire.ShareState{Generation: 1, Objects: 3, Conflicts: 1, LastError: `cluster: object "x": no`})
+		b.reportState("s", wire.ShareState{Generation: 1, Problem: wire.NewShareProblem(v1alpha1.ReasonRightsMissing, "no right to list")})
 		check("once they have", `False ClustersNotReady cluster: cluster "c2" is not ready: no right to list`,
 			`c1 3 1 "cluster: object \"x\": no" True Shared`, `c2 0 0 "" False RightsMissing cluster: no right to list`)
-		b.says("s", wire.ShareState{Generation: 1, Objects: 2})
+		b.reportState("s", wire.ShareState{Generation: 1, Objects: 2})
 		check("all of them", "True Shared", `c1 3 1 "cluster: object \"x\": no" True Shared`, `c2 2 0 "" True Shared`)
 		if s := stored(t, r, sharedResource("s")); s.Status.Objects != 5 || s.Status.Selected != 2 || s.Status.ObservedGeneration != 1 {
 			t.Errorf("status %+v", s.Status)
@@ -78,7 +78,7 @@ func TestStatusKeepsClusterStateAfterRestart(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.start(t)
 		a := r.connect(t, "c1")
-		a.says("s", wire.ShareState{Generation: 1, Objects: 3})
+		a.reportState("s", wire.ShareState{Generation: 1, Objects: 3})
 		r.settle()
 		before := stored(t, r, sharedResource("s"))
 		r.stop()
@@ -95,11 +95,11 @@ func TestStatusWritesAreRateLimited(t *testing.T) {
 		r := newRig(t, sharedResource("s"))
 		r.start(t)
 		a := r.connect(t, "c1")
-		a.says("s", wire.ShareState{Generation: 1})
+		a.reportState("s", wire.ShareState{Generation: 1})
 		r.settle()
 		before, began := r.statuses.Load(), time.Now()
 		for i := 0; time.Since(began) < 10*time.Second; i++ {
-			a.says("s", wire.ShareState{Generation: 1, Objects: i})
+			a.reportState("s", wire.ShareState{Generation: 1, Objects: i})
 			synctest.Wait()
 			if i == 1 && r.statuses.Load() != before+1 {
 				t.Errorf("the first change was written %d times", r.statuses.Load()-before)
@@ -111,7 +111,7 @@ func TestStatusWritesAreRateLimited(t *testing.T) {
 		}
 		r.settle()
 		before = r.statuses.Load()
-		a.says("s", wire.ShareState{Generation: 1, Objects: int(stored(t, r, sharedResource("s")).Status.Objects)})
+		a.reportState("s", wire.ShareState{Generation: 1, Objects: int(stored(t, r, sharedResource("s")).Status.Objects)})
 		r.settle()
 		if r.statuses.Load() != before {
 			t.Error("what changes nothing was written")
@@ -146,7 +146,7 @@ func TestRefusedStatusIsLoggedAndRetriedRarely(t *testing.T) {
 func TestHeldDeletionsNameTheAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
-		a.says("s", wire.ShareState{Generation: 1, Hold: &wire.Hold{Reason: v1alpha1.ReasonUnproven, Token: "t1", Message: "cluster: 7 of 9 objects are absent"}})
+		a.reportState("s", wire.ShareState{Generation: 1, Hold: &wire.Hold{Reason: v1alpha1.ReasonUnproven, Token: "t1", Message: "cluster: 7 of 9 objects are absent"}})
 		r.settle()
 		s := stored(t, r, sharedResource("s"))
 		want := "True Unproven cluster: 7 of 9 objects are absent; to go on, annotate the SharedResource with sync.spokelet.io/confirm=t1"
@@ -157,10 +157,10 @@ func TestHeldDeletionsNameTheAnnotation(t *testing.T) {
 			s.Annotations = map[string]string{v1alpha1.AnnotationConfirm: " t0, t1,"}
 			s.Generation--
 		})
-		if share, _ := a.told("s"); !cmp.Equal(share.Confirmed, []string{"t0", "t1"}) {
+		if share, _ := a.getShare("s"); !cmp.Equal(share.Confirmed, []string{"t0", "t1"}) {
 			t.Errorf("confirmed %q", share.Confirmed)
 		}
-		a.says("s", wire.ShareState{Generation: 1})
+		a.reportState("s", wire.ShareState{Generation: 1})
 		r.settle()
 		s = stored(t, r, sharedResource("s"))
 		if got := short(s.Status.Clusters[0].Conditions, v1alpha1.ConditionDeletionsHeld); got != "" {
@@ -185,17 +185,17 @@ func TestDecisionEventsAreRecordedOnce(t *testing.T) {
 			}
 			return got
 		}
-		a.says("s", wire.ShareState{Generation: 1, Decided: decided(1, 2)})
+		a.reportState("s", wire.ShareState{Generation: 1, Decided: decided(1, 2)})
 		if got := drain(); len(got) > 0 {
 			t.Errorf("what was decided before: %v", got)
 		}
-		a.says("s", wire.ShareState{Generation: 1, Decided: decided(1, 2, 3)})
-		a.says("s", wire.ShareState{Generation: 1, Objects: 1, Decided: decided(1, 2, 3)})
+		a.reportState("s", wire.ShareState{Generation: 1, Decided: decided(1, 2, 3)})
+		a.reportState("s", wire.ShareState{Generation: 1, Objects: 1, Decided: decided(1, 2, 3)})
 		want := []string{"Warning ConflictDecided hub and cluster c1 changed the same fields, and what the hub has stays: spec.size"}
 		if diff := cmp.Diff(want, drain()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
-		a.says("s", wire.ShareState{Generation: 1, Decided: []wire.Decided{wire.NewDecided(4, "none", nil, wire.SharedSpoke)}})
+		a.reportState("s", wire.ShareState{Generation: 1, Decided: []wire.Decided{wire.NewDecided(4, "none", nil, wire.SharedSpoke)}})
 		if got := drain(); len(got) > 0 {
 			t.Errorf("of an object that is not there: %v", got)
 		}
@@ -205,8 +205,8 @@ func TestDecisionEventsAreRecordedOnce(t *testing.T) {
 func TestInvalidStateIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
-		a.says("s", wire.ShareState{Generation: 1, Objects: -1})
-		a.says("other", wire.ShareState{Generation: 1, Objects: 1})
+		a.reportState("s", wire.ShareState{Generation: 1, Objects: -1})
+		a.reportState("other", wire.ShareState{Generation: 1, Objects: 1})
 		r.settle()
 		s := stored(t, r, sharedResource("s"))
 		if got := short(s.Status.Clusters[0].Conditions, v1alpha1.ConditionReady); got != "False Pending cluster: it has not answered yet" {

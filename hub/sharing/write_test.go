@@ -33,7 +33,7 @@ func TestWriteIsExecutedAndAnswered(t *testing.T) {
 		check := func(reason, name string, generation int64, want string) {
 			t.Helper()
 			r.settle()
-			o, ok := a.knows("s/" + name)
+			o, ok := a.getObject("s/" + name)
 			if o.Applied != generation || o.Refused != 0 {
 				t.Errorf("%s: known %t, applied %d, refused %d for %q, want %d", reason, ok, o.Applied, o.Refused, o.Reason, generation)
 			}
@@ -41,16 +41,16 @@ func TestWriteIsExecutedAndAnswered(t *testing.T) {
 				t.Errorf("%s: content %s, want %s", reason, o.Content, want)
 			}
 		}
-		check("a change", "a", a.ask("s/a", wire.PartObject, `{"metadata":{"labels":{"x":"y"}},"spec":{"size":2}}`), `{"metadata":{"labels":{"x":"y"}},"spec":{"size":2}}`)
-		check("the status alone", "a", a.ask("s/a", wire.PartStatus, `{"spec":{"size":9},"status":{"ok":true}}`),
+		check("a change", "a", a.requestWrite("s/a", wire.PartObject, `{"metadata":{"labels":{"x":"y"}},"spec":{"size":2}}`), `{"metadata":{"labels":{"x":"y"}},"spec":{"size":2}}`)
+		check("the status alone", "a", a.requestWrite("s/a", wire.PartStatus, `{"spec":{"size":9},"status":{"ok":true}}`),
 			`{"metadata":{"labels":{"x":"y"}},"spec":{"size":2},"status":{"ok":true}}`)
-		check("all but the status", "a", a.ask("s/a", wire.PartObject, `{"spec":{"size":3},"status":{"ok":false}}`), `{"spec":{"size":3},"status":{"ok":true}}`)
-		check("what is so already", "a", a.ask("s/a", wire.PartObject, `{"spec":{"size":3},"status":{"ok":true}}`), `{"spec":{"size":3},"status":{"ok":true}}`)
-		check("a new one", "b", a.ask("s/b", wire.PartObject, `{"metadata":{"annotations":{"k":"v"}},"spec":{"size":1},"status":{"ok":true}}`),
+		check("all but the status", "a", a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":3},"status":{"ok":false}}`), `{"spec":{"size":3},"status":{"ok":true}}`)
+		check("what is so already", "a", a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":3},"status":{"ok":true}}`), `{"spec":{"size":3},"status":{"ok":true}}`)
+		check("a new one", "b", a.requestWrite("s/b", wire.PartObject, `{"metadata":{"annotations":{"k":"v"}},"spec":{"size":1},"status":{"ok":true}}`),
 			`{"metadata":{"annotations":{"k":"v"}},"spec":{"size":1}}`)
-		generation := a.ask("s/b", wire.PartDeletion, "")
+		generation := a.requestWrite("s/b", wire.PartDeletion, "")
 		check("a deletion", "b", generation, "")
-		if o, _ := a.knows("s/b"); !o.Deleted || o.uid == "" {
+		if o, _ := a.getObject("s/b"); !o.Deleted || o.uid == "" {
 			t.Errorf("deleted %t, uid %q", o.Deleted, o.uid)
 		}
 		want := []string{
@@ -69,16 +69,16 @@ func TestWriteWithoutStatusSubresourceIncludesStatus(t *testing.T) {
 		r.api.set(definitionResource, definitionOf(false))
 		r.start(t)
 		a := r.connect(t, "c1")
-		a.ask("s/a", wire.PartObject, `{"spec":{"size":1},"status":{"ok":true}}`)
+		a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":1},"status":{"ok":true}}`)
 		r.settle()
-		a.ask("s/a", wire.PartObject, `{"spec":{"size":1},"status":{"ok":false}}`)
+		a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":1},"status":{"ok":false}}`)
 		r.settle()
-		if o, _ := a.knows("s/a"); string(o.Content) != `{"spec":{"size":1},"status":{"ok":false}}` {
+		if o, _ := a.getObject("s/a"); string(o.Content) != `{"spec":{"size":1},"status":{"ok":false}}` {
 			t.Errorf("content %s", o.Content)
 		}
-		generation := a.ask("s/a", wire.PartStatus, `{"status":{"ok":true}}`)
+		generation := a.requestWrite("s/a", wire.PartStatus, `{"status":{"ok":true}}`)
 		r.settle()
-		if o, _ := a.knows("s/a"); o.Refused != generation {
+		if o, _ := a.getObject("s/a"); o.Refused != generation {
 			t.Errorf("a status without subresource is not refused: %+v", o)
 		}
 	})
@@ -96,7 +96,7 @@ func TestPublishedObjectNamesAppliedWrite(t *testing.T) {
 			"a deletion": {key: "s/a", part: wire.PartDeletion},
 		} {
 			r, a := sharing(t)
-			a.sees()
+			a.takeLog()
 			// The watch reports the write, and the answer comes a second later.
 			r.api.mu.Lock()
 			r.api.lose = func(string) error {
@@ -106,14 +106,14 @@ func TestPublishedObjectNamesAppliedWrite(t *testing.T) {
 				return nil
 			}
 			r.api.mu.Unlock()
-			generation := a.ask(w.key, w.part, w.to)
+			generation := a.requestWrite(w.key, w.part, w.to)
 			time.Sleep(time.Second / 2)
 			synctest.Wait()
-			if seen := a.sees(); len(seen) > 0 {
+			if seen := a.takeLog(); len(seen) > 0 {
 				t.Errorf("%s: before the answer was known: %v", reason, seen)
 			}
 			r.settle()
-			if o, _ := a.knows(w.key); o.Applied != generation || len(a.sees()) != 1 || w.part == wire.PartDeletion && !o.Deleted {
+			if o, _ := a.getObject(w.key); o.Applied != generation || len(a.takeLog()) != 1 || w.part == wire.PartDeletion && !o.Deleted {
 				t.Errorf("%s: %+v", reason, o)
 			}
 			r.stop()
@@ -126,26 +126,26 @@ func TestResponseBeforeWatchEventStaysPublished(t *testing.T) {
 		r, a := sharing(t)
 		r.api.edit(t, widgets, "c1", "a", func(w *unstructured.Unstructured) { w.SetFinalizers([]string{"a/b"}) })
 		r.settle()
-		a.sees()
+		a.takeLog()
 		r.api.pause()
-		first := a.ask("s/a", wire.PartObject, `{"spec":{"size":2}}`)
+		first := a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if o, _ := a.knows("s/a"); o.Applied != first || r.sizeOf("c1", "a") != 2 {
+		if o, _ := a.getObject("s/a"); o.Applied != first || r.sizeOf("c1", "a") != 2 {
 			t.Fatalf("known %+v", o)
 		}
-		second := a.ask("s/a", wire.PartObject, `{"spec":{"size":3}}`)
+		second := a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":3}}`)
 		r.settle()
-		third := a.ask("s/a", wire.PartDeletion, "")
+		third := a.requestWrite("s/a", wire.PartDeletion, "")
 		r.settle()
-		if o, _ := a.knows("s/a"); o.Applied != second || o.Deleting {
+		if o, _ := a.getObject("s/a"); o.Applied != second || o.Deleting {
 			t.Errorf("before the watch: %+v", o)
 		}
 		r.api.resume()
 		r.settle()
-		if o, _ := a.knows("s/a"); o.Applied != third || !o.Deleting {
+		if o, _ := a.getObject("s/a"); o.Applied != third || !o.Deleting {
 			t.Errorf("after the watch: %+v", o)
 		}
-		if diff := cmp.Diff([]string{"put a", "put a", "put a"}, a.sees()); diff != "" {
+		if diff := cmp.Diff([]string{"put a", "put a", "put a"}, a.takeLog()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
 	})
@@ -164,16 +164,16 @@ func TestOutdatedWriteIsNotExecuted(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, a := sharing(t)
 				if tc.seen == "" {
-					now, _ := a.knows("s/a")
+					now, _ := a.getObject("s/a")
 					tc.seen = now.Version
 				}
 				if tc.seen == "none" {
 					tc.seen = ""
 				}
-				a.sees()
-				a.askFrom("s/a", wire.PartObject, `{"spec":{"size":2}}`, tc.seen, tc.uid)
+				a.takeLog()
+				a.requestWriteFrom("s/a", wire.PartObject, `{"spec":{"size":2}}`, tc.seen, tc.uid)
 				r.settle()
-				if got := r.api.writes(); len(got) > 0 || len(a.sees()) > 0 {
+				if got := r.api.writes(); len(got) > 0 || len(a.takeLog()) > 0 {
 					t.Errorf("%s: requests %v", tc.reason, got)
 				}
 			})
@@ -210,15 +210,15 @@ func TestConflictingWriteWaitsForWatch(t *testing.T) {
 					if part == wire.PartDeletion {
 						to = ""
 					}
-					generation := a.ask("s/a", part, to)
+					generation := a.requestWrite("s/a", part, to)
 					r.settle()
 					if len(r.api.writes()) == 0 {
 						t.Fatal("nothing was tried")
 					}
-					before, _ := a.knows("s/a")
+					before, _ := a.getObject("s/a")
 					r.api.resume()
 					r.settle()
-					o, _ := a.knows("s/a")
+					o, _ := a.getObject("s/a")
 					if got := o.Applied == generation; got != tc.done || before.Applied != 0 || o.Refused != 0 {
 						t.Errorf("%s: applied %t, before %+v", tc.reason, got, before)
 					}
@@ -233,9 +233,9 @@ func TestCreationOfExistingObjectPublishesIt(t *testing.T) {
 		r, a := sharing(t)
 		r.api.pause()
 		r.api.set(widgets, widget("c1", "b", 7))
-		a.ask("s/b", wire.PartObject, `{"spec":{"size":2}}`)
+		a.requestWrite("s/b", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if o, _ := a.knows("s/b"); string(o.Content) != `{"spec":{"size":7}}` || o.Refused != 0 {
+		if o, _ := a.getObject("s/b"); string(o.Content) != `{"spec":{"size":7}}` || o.Refused != 0 {
 			t.Errorf("known %+v", o)
 		}
 		r.api.resume()
@@ -248,9 +248,9 @@ func TestRefusedOutdatedPatchIsRetried(t *testing.T) {
 		r, a := sharing(t, func(w *unstructured.Unstructured) { w.SetLabels(map[string]string{"x": "y", "z": "z"}) })
 		r.api.pause()
 		r.api.edit(t, widgets, "c1", "a", func(w *unstructured.Unstructured) { w.SetLabels(map[string]string{"z": "z"}) })
-		a.ask("s/a", wire.PartObject, `{"metadata":{"labels":{"z":"z"}},"spec":{"size":2}}`)
+		a.requestWrite("s/a", wire.PartObject, `{"metadata":{"labels":{"z":"z"}},"spec":{"size":2}}`)
 		r.settle()
-		o, _ := a.knows("s/a")
+		o, _ := a.getObject("s/a")
 		if o.Refused != 0 || string(o.Content) != `{"metadata":{"labels":{"z":"z"}},"spec":{"size":1}}` {
 			t.Errorf("known %+v", o)
 		}
@@ -286,9 +286,9 @@ func TestPermanentRefusalIsAnswered(t *testing.T) {
 					}
 					return nil
 				}
-				generation := a.ask("s/a", wire.PartObject, `{"spec":{"size":2}}`)
+				generation := a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":2}}`)
 				r.settle()
-				o, _ := a.knows("s/a")
+				o, _ := a.getObject("s/a")
 				if got := o.Refused == generation; got != tc.refused || o.Applied != 0 {
 					t.Errorf("%s: %+v", tc.reason, o)
 				}
@@ -300,7 +300,7 @@ func TestPermanentRefusalIsAnswered(t *testing.T) {
 				r.api.mu.Unlock()
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if o, _ = a.knows("s/a"); (o.Applied == generation) == tc.refused {
+				if o, _ = a.getObject("s/a"); (o.Applied == generation) == tc.refused {
 					t.Errorf("%s: after it has passed: %+v", tc.reason, o)
 				}
 			})
@@ -314,22 +314,22 @@ func TestWriteWithLostResponseIsDoneOnce(t *testing.T) {
 		t.Run(string(part), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, a := sharing(t)
-				a.sees()
+				a.takeLog()
 				r.api.pause()
 				r.api.lose = func(string) error { return errors.New("connection reset") }
 				to := `{"spec":{"size":2}}`
 				if part == wire.PartDeletion {
 					to = ""
 				}
-				generation := a.ask("s/a", part, to)
+				generation := a.requestWrite("s/a", part, to)
 				synctest.Wait()
 				r.api.mu.Lock()
 				r.api.lose = nil
 				r.api.mu.Unlock()
 				r.api.resume()
 				r.settle()
-				o, _ := a.knows("s/a")
-				if seen := a.sees(); o.Applied != generation || len(seen) != 1 {
+				o, _ := a.getObject("s/a")
+				if seen := a.takeLog(); o.Applied != generation || len(seen) != 1 {
 					t.Errorf("log %v, known %+v", seen, o)
 				}
 			})
@@ -346,14 +346,14 @@ func TestAnswerForAbsentObjectStaysWhileRequested(t *testing.T) {
 			}
 			return nil
 		}
-		generation := a.ask("s/b", wire.PartObject, `{"spec":{"size":2}}`)
+		generation := a.requestWrite("s/b", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		if o, ok := a.knows("s/b"); !ok || o.Refused != generation || o.Version != "" || o.Deleted {
+		if o, ok := a.getObject("s/b"); !ok || o.Refused != generation || o.Version != "" || o.Deleted {
 			t.Errorf("known %+v", o)
 		}
 		a.writes.Delete("s/b")
 		r.settle()
-		if o, ok := a.knows("s/b"); ok {
+		if o, ok := a.getObject("s/b"); ok {
 			t.Errorf("still known: %+v", o)
 		}
 		r.mu.Lock()
@@ -369,12 +369,12 @@ func TestAnswerForAbsentObjectStaysWhileRequested(t *testing.T) {
 func TestDroppedAnswerIsNotRepublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := sharing(t)
-		a.ask("s/a", wire.PartObject, `{"spec":{"size":2}}`)
+		a.requestWrite("s/a", wire.PartObject, `{"spec":{"size":2}}`)
 		r.settle()
-		a.sees()
+		a.takeLog()
 		a.writes.Delete("s/a")
 		r.settle()
-		if seen := a.sees(); len(seen) > 0 {
+		if seen := a.takeLog(); len(seen) > 0 {
 			t.Errorf("log %v", seen)
 		}
 		if held := r.memory.Held(); held != 0 {
