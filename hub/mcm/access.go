@@ -19,18 +19,12 @@ type accessCache struct {
 	api rbacwatch.AccessReviewer
 
 	mu      sync.Mutex
-	needs   map[objectKey]requester.Permission // guarded by mu
-	answers map[requester.Permission]*answer   // guarded by mu
-}
-
-type answer struct {
-	// allowed is nil until somebody has been asked. What it points to does not change.
-	allowed *bool
-	by      map[objectKey]struct{}
+	needs   index[requester.Permission]    // guarded by mu
+	answers map[requester.Permission]*bool // guarded by mu; what they point to does not change
 }
 
 func newAccessCache(api rbacwatch.AccessReviewer) *accessCache {
-	return &accessCache{api: api, needs: map[objectKey]requester.Permission{}, answers: map[requester.Permission]*answer{}}
+	return &accessCache{api: api, needs: newIndex[requester.Permission](), answers: map[requester.Permission]*bool{}}
 }
 
 // isAllowed tells whether a right is there that an object depends on from now on. With
@@ -45,40 +39,23 @@ func (a *accessCache) isAllowed(ctx context.Context, r objectKey, want requester
 	return allowed, a.setAnswer(want, allowed), nil
 }
 
-// addDependent records that an object needs a right, and returns what is known of it.
+// addDependent records that an object needs a permission, and returns what is known of it;
+// nil is nothing.
 func (a *accessCache) addDependent(r objectKey, want requester.Permission) *bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if old, ok := a.needs[r]; ok && old != want {
-		a.removeDependent(r, old)
+	if unused, ok := a.needs.set(r, want); ok {
+		delete(a.answers, unused)
 	}
-	a.needs[r] = want
-	known := a.answers[want]
-	if known == nil {
-		known = &answer{by: map[objectKey]struct{}{}}
-		a.answers[want] = known
-	}
-	known.by[r] = struct{}{}
-	return known.allowed
+	return a.answers[want]
 }
 
-// removeDependent drops one who depends, and with the last the answer; a.mu is held.
-func (a *accessCache) removeDependent(r objectKey, old requester.Permission) {
-	delete(a.needs, r)
-	if known := a.answers[old]; known != nil {
-		delete(known.by, r)
-		if len(known.by) == 0 {
-			delete(a.answers, old)
-		}
-	}
-}
-
-// forget ends what an object depends on.
+// forget removes an object, and the answer that no other needs.
 func (a *accessCache) forget(r objectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if old, ok := a.needs[r]; ok {
-		a.removeDependent(r, old)
+	if unused, ok := a.needs.delete(r); ok {
+		delete(a.answers, unused)
 	}
 }
 
@@ -86,10 +63,7 @@ func (a *accessCache) forget(r objectKey) {
 // which the answer is another. What cannot be asked stays as it is.
 func (a *accessCache) reviewAll(ctx context.Context) (changed []objectKey, err error) {
 	a.mu.Lock()
-	all := make([]requester.Permission, 0, len(a.answers))
-	for r := range a.answers {
-		all = append(all, r)
-	}
+	all := slices.Collect(maps.Keys(a.needs.objects))
 	a.mu.Unlock()
 	for _, want := range all {
 		allowed, failed := a.review(ctx, want)
@@ -106,16 +80,15 @@ func (a *accessCache) reviewAll(ctx context.Context) (changed []objectKey, err e
 func (a *accessCache) setAnswer(want requester.Permission, allowed bool) (changed []objectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known := a.answers[want]
-	if known == nil {
+	if len(a.needs.objects[want]) == 0 {
 		return nil
 	}
-	last := known.allowed
-	known.allowed = &allowed
+	last := a.answers[want]
+	a.answers[want] = &allowed
 	if last == nil || *last == allowed {
 		return nil
 	}
-	return slices.Collect(maps.Keys(known.by))
+	return a.needs.list(want)
 }
 
 func (a *accessCache) review(ctx context.Context, want requester.Permission) (bool, error) {

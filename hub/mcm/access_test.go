@@ -89,8 +89,8 @@ func TestAccessAnswerIsCachedWhileNeeded(t *testing.T) {
 	for _, name := range []string{"w1", "w2", "w3", "w4", "w5", "w6"} {
 		a.forget(objectKey{Name: name})
 	}
-	if len(a.answers) != 0 || len(a.needs) != 0 {
-		t.Errorf("of objects that are no more is kept %v, %v", a.answers, a.needs)
+	if len(a.answers) != 0 || len(a.needs.keys) != 0 {
+		t.Errorf("of objects that are no more is kept %v, %v", a.answers, a.needs.keys)
 	}
 }
 
@@ -98,8 +98,8 @@ func TestChangedRightReplacesDependency(t *testing.T) {
 	a := newAccessCache(&fakeAccess{})
 	checkAllowed(t, a, "w", requester.User{User: "u"}.PermissionToCreate(mcmWorks().resource, "c1"), false)
 	checkAllowed(t, a, "w", requester.User{User: "u"}.PermissionToCreate(mcmWorks().resource, "c2"), false)
-	if len(a.answers) != 1 || len(a.needs) != 1 {
-		t.Errorf("%d answers, %d needs", len(a.answers), len(a.needs))
+	if len(a.answers) != 1 || len(a.needs.keys) != 1 {
+		t.Errorf("%d answers, %d needs", len(a.answers), len(a.needs.keys))
 	}
 }
 

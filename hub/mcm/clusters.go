@@ -26,12 +26,11 @@ type clusterIndex struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	all   map[string]clusterState
-	needs map[objectKey]string
-	by    map[string]map[objectKey]struct{}
+	needs index[string]
 }
 
 func newClusterIndex() *clusterIndex {
-	return &clusterIndex{all: map[string]clusterState{}, needs: map[objectKey]string{}, by: map[string]map[objectKey]struct{}{}}
+	return &clusterIndex{all: map[string]clusterState{}, needs: newIndex[string]()}
 }
 
 func (c *clusterIndex) get(name string) clusterState {
@@ -57,48 +56,27 @@ func (c *clusterIndex) set(name string, is clusterState) (changed bool) {
 func (c *clusterIndex) setCluster(r objectKey, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old, ok := c.needs[r]; ok && old == name {
-		return
-	}
-	c.unset(r)
-	c.needs[r] = name
-	if c.by[name] == nil {
-		c.by[name] = map[objectKey]struct{}{}
-	}
-	c.by[name][r] = struct{}{}
-}
-
-// unset drops what an object needs; c.mu is held.
-func (c *clusterIndex) unset(r objectKey) {
-	old, ok := c.needs[r]
-	if !ok {
-		return
-	}
-	delete(c.needs, r)
-	delete(c.by[old], r)
-	if len(c.by[old]) == 0 {
-		delete(c.by, old)
-	}
+	c.needs.set(r, name)
 }
 
 func (c *clusterIndex) forget(r objectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unset(r)
+	c.needs.delete(r)
 }
 
 // objectsOf are the objects for a cluster.
 func (c *clusterIndex) objectsOf(name string) []objectKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.by[name]))
+	return c.needs.list(name)
 }
 
 // allObjects are the objects for any cluster.
 func (c *clusterIndex) allObjects() []objectKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.needs))
+	return slices.Collect(maps.Keys(c.needs.keys))
 }
 
 // handleCluster looks again at the objects of a cluster that has come, gone or changed.

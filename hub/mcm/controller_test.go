@@ -356,7 +356,7 @@ func TestDeletedObjectIsWithdrawn(t *testing.T) {
 				}
 				r.reconcileObjects(t, obj)
 				left := len(r.publishedActions(managed)) + len(r.sync.Source(managed, wire.KindView).Keys()) +
-					len(r.access.denied) + len(r.Controller.access.needs) + len(r.clusters.needs) + len(r.actions) + len(r.pending) + r.ownWrites.Len()
+					len(r.access.denied) + len(r.Controller.access.needs.keys) + len(r.clusters.needs.keys) + len(r.actions) + len(r.pending) + r.ownWrites.Len()
 				if left != 0 || len(r.patches) != 0 {
 					t.Errorf("%d things are kept, writes %v", left, r.patches)
 				}
