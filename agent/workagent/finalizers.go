@@ -11,6 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/statuswriter"
@@ -62,11 +64,8 @@ func (h *hub) pruneReports(k *kind, names map[string]struct{}) {
 
 // addFinalizer puts our finalizer on a work. The watch brings it back, for the engine.
 func (h *hub) addFinalizer(ctx context.Context, key wire.WorkKey) {
-	err := h.changeFinalizers(ctx, key, func(list []string, leaving bool, own string) []string {
-		if leaving || slices.Contains(list, own) {
-			return list
-		}
-		return append(list, own)
+	err := h.patchFinalizers(ctx, key, func(o client.Object, finalizer string) bool {
+		return o.GetDeletionTimestamp() == nil && controllerutil.AddFinalizer(o, finalizer)
 	})
 	if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil {
 		h.finalizers.Forget(key)
@@ -76,43 +75,40 @@ func (h *hub) addFinalizer(ctx context.Context, key wire.WorkKey) {
 	h.finalizers.AddRateLimited(key)
 }
 
-// removeFinalizer takes it off.
+// removeFinalizer takes our finalizer off a work.
 func (h *hub) removeFinalizer(ctx context.Context, key wire.WorkKey) error {
-	return h.changeFinalizers(ctx, key, func(list []string, _ bool, own string) []string {
-		return slices.DeleteFunc(list, func(f string) bool { return f == own })
-	})
+	return h.patchFinalizers(ctx, key, controllerutil.RemoveFinalizer)
 }
 
-// changeFinalizers writes what change makes of a work's finalizers, and nothing if
-// that is what there is. After a conflict it reads the work again.
-func (h *hub) changeFinalizers(ctx context.Context, key wire.WorkKey, change func(list []string, leaving bool, own string) []string) error {
+// patchFinalizers writes the finalizers of a work if change changes them. After a conflict it
+// reads the work again.
+func (h *hub) patchFinalizers(ctx context.Context, key wire.WorkKey, change func(client.Object, string) bool) error {
 	k, ok := h.kind(key)
 	if !ok {
 		return nil
 	}
-	err := h.changeFinalizersOf(ctx, k, key, change)
+	err := h.patchStoredFinalizers(ctx, k, key, change)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
 	if err := h.get(ctx, k, key.Name); err != nil {
 		return err
 	}
-	return h.changeFinalizersOf(ctx, k, key, change)
+	return h.patchStoredFinalizers(ctx, k, key, change)
 }
 
-func (h *hub) changeFinalizersOf(ctx context.Context, k *kind, key wire.WorkKey, change func(list []string, leaving bool, own string) []string) error {
+func (h *hub) patchStoredFinalizers(ctx context.Context, k *kind, key wire.WorkKey, change func(client.Object, string) bool) error {
 	w, ok := h.store.get(key)
 	if !ok {
 		return nil
 	}
-	o := w.Object()
-	before := o.GetFinalizers()
-	after := change(slices.Clone(before), o.GetDeletionTimestamp() != nil, k.Finalizer)
-	if slices.Equal(before, after) {
+	o := w.WithoutSpec().Object() // a copy, but for its lists
+	o.SetFinalizers(slices.Clone(o.GetFinalizers()))
+	if !change(o, k.Finalizer) {
 		return nil
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": after,
+		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": o.GetFinalizers(),
 	}})
 	if err != nil {
 		return fmt.Errorf("encode finalizers: %w", err)
