@@ -19,7 +19,7 @@ import (
 	"github.com/spokelet/spokelet/internal/workconvert"
 )
 
-// handleWork takes a work from the watch. The engine hears of it once it bears our
+// handleWork handles a work from the watch. The engine receives it once it has our
 // finalizer: deleted without, it would be gone while its objects stay.
 func (h *hub) handleWork(k *kind, w workconvert.Work) error {
 	o := w.Object()

@@ -64,7 +64,7 @@ func newHub(cfg Config, registerer prometheus.Registerer) (*hub, error) {
 	}, nil
 }
 
-// run feeds the engine until ctx ends, and writes what it reports.
+// run sends works to the engine until ctx ends, and writes what it reports.
 func (h *hub) run(ctx context.Context, to resource.Receiver) error {
 	h.store.start(to, len(h.kinds))
 	var running sync.WaitGroup
@@ -77,7 +77,7 @@ func (h *hub) run(ctx context.Context, to resource.Receiver) error {
 	return nil
 }
 
-// watchKind keeps the board up to date with one kind until ctx ends.
+// watchKind keeps the store up to date with one kind until ctx ends.
 func (h *hub) watchKind(ctx context.Context, k *kind) {
 	watched := &listWatcher{kind: k, log: h.log.WithValues("resource", k.resource.Resource, "namespace", k.namespace)}
 	r := cache.NewReflectorWithOptions(watched, k.New().Object(), &reflectorStore{hub: h, kind: k}, cache.ReflectorOptions{Name: k.Name})
@@ -104,7 +104,6 @@ type listWatcher struct {
 	logged string // guarded by mu
 }
 
-// ListWithContext implements cache.ListerWithContext.
 func (s *listWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list := s.kind.NewList()
 	err := s.request(o).Do(ctx).Into(list)
@@ -112,7 +111,6 @@ func (s *listWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions)
 	return list, err
 }
 
-// WatchWithContext implements cache.WatcherWithContext.
 func (s *listWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	w, err := s.request(o).Watch(ctx)
@@ -120,12 +118,10 @@ func (s *listWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions
 	return w, err
 }
 
-// List implements cache.ListerWatcher.
 func (s *listWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
 	return s.ListWithContext(context.Background(), o)
 }
 
-// Watch implements cache.ListerWatcher.
 func (s *listWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), o)
 }

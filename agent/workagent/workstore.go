@@ -36,7 +36,7 @@ type workStore struct {
 	kinds  int
 }
 
-// sentWork is what tells one version of a wanted work from another.
+// sentWork identifies the version of a work that the engine was sent.
 type sentWork struct {
 	uid        types.UID
 	generation int64
@@ -58,7 +58,7 @@ func newWorkStore() *workStore {
 	return &workStore{works: map[wire.WorkKey]workconvert.Work{}, sent: map[wire.WorkKey]sentWork{}, listed: map[string]struct{}{}}
 }
 
-// start says who is to be told, before anything is put.
+// start sets the receiver, before the first update.
 func (b *workStore) start(to resource.Receiver, kinds int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,9 +85,8 @@ func (b *workStore) update(key wire.WorkKey, w workconvert.Work) bool {
 	return true
 }
 
-// refresh takes the answer to a request of ours. The watch may have told already
-// that the work is gone, or that another one has its name, and does not tell again:
-// then that stays.
+// refresh stores the response to a request of ours, unless the watch has already seen that
+// the work is deleted, or that another one has its name.
 func (b *workStore) refresh(key wire.WorkKey, w workconvert.Work) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +101,7 @@ func (b *workStore) set(key wire.WorkKey, w workconvert.Work) {
 	b.works[key] = w.WithoutSpec()
 }
 
-// isNewer tells whether a is a later state than b. Another UID is a later work.
+// isNewer reports whether a is a later state than b. Another UID is a later work.
 func isNewer(a, b workconvert.Work) bool {
 	x, y := a.Object(), b.Object()
 	if x.GetUID() != y.GetUID() {
@@ -112,7 +111,7 @@ func isNewer(a, b workconvert.Work) bool {
 	return err != nil || order > 0
 }
 
-// publish tells the engine what is wanted of a work, if that is new to it.
+// publish sends a work to the engine, if it has changed.
 func (b *workStore) publish(key wire.WorkKey, w workconvert.Work) error {
 	o := w.Object()
 	now := sentWork{
@@ -161,7 +160,7 @@ func (b *workStore) specSize(key wire.WorkKey) int {
 	return b.sent[key].size
 }
 
-// withdrawLocked tells the engine that the hub does not know a work.
+// withdrawLocked withdraws a work from the engine.
 func (b *workStore) withdrawLocked(key wire.WorkKey) {
 	if _, known := b.sent[key]; known {
 		delete(b.sent, key)
@@ -242,7 +241,7 @@ func compareKeys(a, b wire.WorkKey) int {
 	return slices.Compare([]string{a.Dialect, a.Name}, []string{b.Dialect, b.Name})
 }
 
-// reflectorStore takes what the watch of one kind tells. Its calls do not overlap.
+// reflectorStore receives the watch of one kind. Its calls do not overlap.
 type reflectorStore struct {
 	hub  *hub
 	kind *kind

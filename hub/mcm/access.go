@@ -27,7 +27,7 @@ func newAccessCache(api rbacwatch.AccessReviewer) *accessCache {
 	return &accessCache{api: api, needs: newIndex[requester.Permission](), answers: map[requester.Permission]*bool{}}
 }
 
-// isAllowed tells whether a right is there that an object depends on from now on. With
+// isAllowed reports whether a permission exists, on which an object depends from now on. With
 // fresh it is asked again; the objects that it changes for are returned.
 func (a *accessCache) isAllowed(ctx context.Context, r objectKey, want requester.Permission, fresh bool) (allowed bool, changed []objectKey, err error) {
 	if known := a.addDependent(r, want); known != nil && !fresh {

@@ -62,7 +62,7 @@ func encodeAction(r objectKey, obj client.Object, in request) (resource.Resource
 var errNoAction = errors.New("the object is no action any more")
 
 // loadAction makes the body of an action when it is sent: templates are kept in the cache alone.
-// What the cache has since the action was published nobody has looked at yet: it is sent
+// A version that the cache got after the action was published is not reconciled yet: it is sent
 // when it is published itself.
 func (c *Controller) loadAction(cluster, key string) (resource.Resource, bool) {
 	r, err := wire.ParseWorkKey(key)

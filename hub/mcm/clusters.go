@@ -39,7 +39,7 @@ func (c *clusterIndex) get(name string) clusterState {
 	return c.all[name]
 }
 
-// set keeps what a cluster is now, and tells whether it was another.
+// set stores the state of a cluster, and reports whether it has changed.
 func (c *clusterIndex) set(name string, is clusterState) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *clusterIndex) allObjects() []objectKey {
 	return slices.Collect(maps.Keys(c.needs.keys))
 }
 
-// handleCluster looks again at the objects of a cluster that has come, gone or changed.
+// handleCluster reconciles the objects of a cluster that was created, changed or deleted.
 func (c *Controller) handleCluster(obj client.Object, e eventType) {
 	record, ok := obj.(*clusterv1.ManagedCluster)
 	if !ok {
@@ -98,7 +98,7 @@ func (c *Controller) handleCluster(obj client.Object, e eventType) {
 	c.requeueObjects(record.Name, c.clusters.objectsOf(record.Name))
 }
 
-// requeueObjects looks again at objects of a cluster, and completes its sources after that.
+// requeueObjects reconciles objects of a cluster, and completes its sources after that.
 func (c *Controller) requeueObjects(cluster string, objects []objectKey) {
 	c.mu.Lock()
 	left := c.incomplete[cluster]
@@ -116,7 +116,7 @@ func (c *Controller) requeueObjects(cluster string, objects []objectKey) {
 	c.completeSources()
 }
 
-// handleSession looks again at the objects of a cluster that has connected or is away.
+// handleSession reconciles the objects of a cluster that has connected or disconnected.
 func (c *Controller) handleSession(name string, connected bool) {
 	if connected {
 		// Its sources may be new: Sync forgets a cluster that is no more.

@@ -126,7 +126,7 @@ func (c *Controller) reviewRights(ctx context.Context) error {
 	return err
 }
 
-// requeueAll looks again at all objects: who is the author of one depends on what is
+// requeueAll reconciles all objects: who is the author of one depends on what is
 // registered.
 func (c *Controller) requeueAll() {
 	for _, r := range c.clusters.allObjects() {
@@ -229,10 +229,10 @@ func (c *Controller) watchKind(ctx context.Context, of client.Object, f func(obj
 	return nil
 }
 
-// relevantAnnotations are those on which depends what is done for an object.
+// relevantAnnotations are those on which the request of an object depends.
 var relevantAnnotations = slices.Concat(requester.MCM.All(), requester.ACM.All(), []string{managedcluster.AnnotationManaged})
 
-// isRelevantChange tells whether a change is more than one of the status.
+// isRelevantChange reports whether a change is more than one of the status.
 func isRelevantChange(before, after any) bool {
 	b, ok := before.(client.Object)
 	a, same := after.(client.Object)
@@ -261,7 +261,7 @@ func (c *Controller) markReconciled(r objectKey) {
 	c.completeSources()
 }
 
-// completeSources says of clusters that all their views and actions are published, once they
+// completeSources completes the sources of clusters whose views and actions are all published, once they
 // are: agents drop what is not.
 func (c *Controller) completeSources() {
 	c.mu.Lock()
@@ -281,7 +281,7 @@ func (c *Controller) completeSources() {
 	}
 }
 
-// reconcileAndMark brings one object into Sync, or ends what it asked for.
+// reconcileAndMark reconciles one object, and records that it has been.
 func (c *Controller) reconcileAndMark(ctx context.Context, r objectKey) error {
 	err := c.reconcile(ctx, r)
 	if err == nil {
@@ -351,7 +351,7 @@ func (c *Controller) publish(r objectKey, obj client.Object, in request) *failur
 	return nil
 }
 
-// validate says why an object asks for nothing, and completes the intent of one that does.
+// validate returns why nothing is requested for an object, or completes the request.
 func (c *Controller) validate(ctx context.Context, d *dialect, r objectKey, obj client.Object, in *request) (*failure, error) {
 	if in.failure != nil {
 		return in.failure, nil
@@ -391,8 +391,8 @@ func (c *Controller) validate(ctx context.Context, d *dialect, r objectKey, obj 
 	return nil, nil
 }
 
-// setWaiting says that a cluster is away, of an object that it has never answered, and what it
-// does since it is back: an agent says nothing twice.
+// setWaiting reports on an object without an answer that its cluster is not connected, or
+// repeats the progress since it is: an agent sends nothing twice.
 func (c *Controller) setWaiting(d *dialect, r objectKey, obj client.Object, cluster string) {
 	if d.isAnswered(obj, c.lastState(d, r, obj)) {
 		return
@@ -423,7 +423,7 @@ func (c *Controller) forget(r objectKey) {
 	delete(c.renewals, r)
 }
 
-// withdraw ends what an object asked for.
+// withdraw takes the view or the action of an object out of Sync.
 func (c *Controller) withdraw(r objectKey) {
 	c.views.forget(r)
 	c.withdrawAction(r)

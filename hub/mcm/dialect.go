@@ -35,7 +35,7 @@ type failure struct {
 	message string
 }
 
-// options are what the hub's configuration says of all results.
+// options are the settings of the hub for all results.
 type options struct {
 	maxBytes    int
 	showSecrets bool
@@ -76,10 +76,10 @@ func (o outcome) refusal() *wire.Refusal {
 	}
 }
 
-// isFailure tells whether it says why there is no result, or not yet.
+// isFailure reports whether there is no result, or not yet.
 func (o outcome) isFailure() bool { return o.failure != nil || o.refusal() != nil || o.waiting != "" }
 
-// withoutResult is what is said in place of a result that cannot be stored.
+// withoutResult replaces a result that cannot be stored.
 func (o outcome) withoutResult() outcome {
 	if o.action != nil {
 		action := *o.action
@@ -99,7 +99,7 @@ type state struct {
 	digest string
 }
 
-// dialect is what tells the objects of one API from those of another.
+// dialect has what differs between the APIs.
 type dialect struct {
 	name string
 	// resource is what an author has to be allowed to create.
@@ -124,7 +124,7 @@ type dialect struct {
 
 func dialects() []*dialect { return []*dialect{mcmWorks(), clusterViews(), clusterActions()} }
 
-// isAnswered tells whether the cluster has said what became of the generation.
+// isAnswered reports whether the cluster has answered the current generation.
 func (d *dialect) isAnswered(obj client.Object, s state) bool {
 	return s.observed != 0 && s.observed == obj.GetGeneration()
 }

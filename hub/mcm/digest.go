@@ -32,7 +32,7 @@ const invalidDigest = "none"
 // AnnotationDigest is that of a result, on objects in the hub's cache alone.
 const AnnotationDigest = "spokelet.io/cached-result-digest"
 
-// Digest tells results apart, and how many bytes they have. An API server may write numbers
+// Digest returns a digest of a result that ends with its size in bytes. An API server may write numbers
 // and characters of a JSON in another way than it got them.
 func Digest(raw []byte) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" {

@@ -46,8 +46,8 @@ func (p report) releaseMemory() {
 	}
 }
 
-// isAnswerTo tells whether the cluster has said what came of a generation: the answer that
-// waits is not to be lost because the cluster went away, or said earlier what it was doing.
+// isAnswerTo reports whether the cluster has answered a generation: a pending answer is not
+// replaced by the report that the cluster disconnected, or by earlier progress.
 func (p report) isAnswerTo(generation int64) bool {
 	o := p.outcome
 	return (o.view != nil || o.action != nil) && o.generation >= generation
@@ -136,7 +136,7 @@ func (c *Controller) repeatProgress(r objectKey) {
 // errTooLarge is of results beyond what was asked for.
 var errTooLarge = errors.New("result is larger than its limit")
 
-// reject drops what nobody asks for, or nobody can read.
+// reject drops a result that is not requested or cannot be decoded.
 func (c *Controller) reject(cluster string, v resource.Resource, err error) {
 	v.Account.Close()
 	if err != nil && c.logLimiter.Allow(cluster) {
@@ -182,7 +182,7 @@ func (c *Controller) takeReport(r objectKey) (p report, ok bool, wait time.Durat
 	return p, false, wait
 }
 
-// isLarge tells what is not kept in memory until it can be written.
+// isLarge reports whether a result is too large to be kept in memory until it can be written.
 func (p report) isLarge() bool {
 	return p.outcome.view != nil && len(p.outcome.result()) > maxPendingResult
 }
@@ -238,7 +238,7 @@ func (c *Controller) writeReport(ctx context.Context, r objectKey) error {
 	return nil
 }
 
-// logWriteError says that a status is tried again, less and less often. One that is refused
+// logWriteError logs that a status is written again, less and less often. One that is refused
 // is, too: the patch may have been for a status that has gone meanwhile, or somebody changes
 // what refuses it.
 func (c *Controller) logWriteError(r objectKey, cluster string, err error) {
@@ -249,7 +249,7 @@ func (c *Controller) logWriteError(r objectKey, cluster string, err error) {
 	c.cfg.Logger.V(1).Info("status is written again", "object", r.String(), "err", err.Error())
 }
 
-// isPermanent tells errors that the same result meets each time.
+// isPermanent reports whether the same result fails with the same error each time.
 func isPermanent(err error) bool {
 	return errors.Is(err, errInvalidJSON) || statuswriter.IsRefused(err)
 }
@@ -323,7 +323,7 @@ func (c *Controller) writeStatus(ctx context.Context, r objectKey, p report) err
 	return nil
 }
 
-// isCurrent tells whether an outcome is about what an object asks for now.
+// isCurrent reports whether an outcome is about the current request of an object.
 func (c *Controller) isCurrent(d *dialect, r objectKey, obj client.Object, last state, p report) bool {
 	switch {
 	case obj.GetUID() != p.uid:
@@ -340,14 +340,14 @@ func (c *Controller) isCurrent(d *dialect, r objectKey, obj client.Object, last 
 	}
 }
 
-// isPublished is executes for those who do not hold c.mu.
+// isPublished is isPublishedLocked for callers that do not hold c.mu.
 func (c *Controller) isPublished(r objectKey, p report) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.isPublishedLocked(r, p)
 }
 
-// isPublishedLocked tells whether a cluster is asked to do what it says to be doing; c.mu is held.
+// isPublishedLocked reports whether the action of a progress report is published; c.mu is held.
 func (c *Controller) isPublishedLocked(r objectKey, p report) bool {
 	at, ok := c.actions[r]
 	return ok && at == publishedAction{cluster: p.cluster, uid: string(p.uid), generation: p.generation}

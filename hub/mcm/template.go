@@ -37,7 +37,7 @@ const (
 	maxIdentityBytes = 1 << 10
 )
 
-// templatePlaceholder stands for a template: what tells it from others, and whom it is about.
+// templatePlaceholder replaces a template: its digest, and the identity of its object.
 type templatePlaceholder struct {
 	APIVersion string         `json:"apiVersion,omitempty"`
 	Kind       string         `json:"kind,omitempty"`
@@ -106,7 +106,7 @@ func stripValues(values []byte) []byte {
 	return fmt.Appendf(nil, "%s %s-%d", placeholderKey, hex.EncodeToString(sum[:]), len(values))
 }
 
-// isPlaceholder tells whether something stands for a template.
+// isPlaceholder reports whether a template was replaced by a placeholder.
 func isPlaceholder(template []byte) bool { return bytes.Contains(template, []byte(placeholderKey)) }
 
 func strippedSize(template []byte) int {
@@ -138,7 +138,7 @@ func SizeOf(obj client.Object) int {
 	return size
 }
 
-// hasPlaceholder tells whether an action is to be completed before it is sent.
+// hasPlaceholder reports whether a template has to be read before an action is sent.
 func (in *request) hasPlaceholder() bool {
 	return in.action != nil && (isPlaceholder(in.action.Template) || in.action.Release != nil && isPlaceholder(in.action.Release.Values))
 }

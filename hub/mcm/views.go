@@ -108,7 +108,7 @@ func (v *viewIndex) renew(r objectKey) error {
 	return v.publish(a.cluster, a.key, v.byCluster[a.cluster][a.key])
 }
 
-// forget ends what an object asks for.
+// forget removes the request of an object.
 func (v *viewIndex) forget(r objectKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -117,7 +117,7 @@ func (v *viewIndex) forget(r objectKey) {
 	}
 }
 
-// unset drops one who asks, and with the last the view; v.mu is held.
+// unset removes the request of an object, and with the last one the view; v.mu is held.
 func (v *viewIndex) unset(r objectKey, a viewRequest) {
 	delete(v.requests, r)
 	s := v.byCluster[a.cluster][a.key]

@@ -78,7 +78,7 @@ func (w *Works) publishDeletion(ctx context.Context, k *kind, it workconvert.Wor
 	return client.IgnoreNotFound(err)
 }
 
-// deletesInBackground tells whether a work that is deleted is not held until its cluster has
+// deletesInBackground reports whether a work that is deleted is not held until its cluster has
 // removed its objects. What is remembered of it does not outlive this process: the
 // cluster then evicts a work that the hub does not know, and that must come to the same.
 // An eviction knows of no objects that are to stay, and waits for no end of a suspension.
@@ -96,7 +96,7 @@ func (w *Works) deletesInBackground(ctx context.Context, it workconvert.Work) (b
 	return record != nil && managedcluster.IsSelectable(record), err
 }
 
-// mayOrphanObjects tells whether objects of a work may stay when it is deleted.
+// mayOrphanObjects reports whether objects of a work may stay when it is deleted.
 func mayOrphanObjects(option *workv1.DeleteOption) bool {
 	return option != nil && option.PropagationPolicy != "" && option.PropagationPolicy != workv1.DeletePropagationPolicyTypeForeground
 }
@@ -138,7 +138,7 @@ func (w *Works) clearBackgroundDeletion(key wire.WorkKey) {
 	}
 }
 
-// isDeletedInBackground tells whether the deletion of a work goes on without our finalizer.
+// isDeletedInBackground reports whether the deletion of a work goes on without our finalizer.
 func (w *Works) isDeletedInBackground(key wire.WorkKey, obj client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,8 +146,8 @@ func (w *Works) isDeletedInBackground(key wire.WorkKey, obj client.Object) bool 
 	return ok && e.background != nil && e.uid == obj.GetUID()
 }
 
-// recordDeletionProgress keeps what an agent says of a deletion in the background: there is no work to say
-// it on.
+// recordDeletionProgress stores what an agent reports on a deletion in the background: the
+// work is gone from the hub.
 func (w *Works) recordDeletionProgress(key wire.WorkKey, uid string, status wire.WorkStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,7 +193,7 @@ func (w *Works) runLateDeletionWarnings(ctx context.Context) {
 	}
 }
 
-// warnOfLateDeletions tells, on each cluster, which deletions it has not done in time.
+// warnOfLateDeletions records an event on each cluster with the deletions that are late.
 func (w *Works) warnOfLateDeletions(ctx context.Context, now time.Time) {
 	for cluster, late := range w.collectLateDeletions(now) {
 		record, err := w.getCluster(ctx, cluster)

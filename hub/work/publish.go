@@ -35,7 +35,7 @@ func (p workReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	return requeueOnConflict(p.works.publish(ctx, p.kind, req.NamespacedName))
 }
 
-// requeueOnConflict turns a conflict into another look: the cache lags behind.
+// requeueOnConflict turns a conflict into a requeue: the cache lags behind.
 func requeueOnConflict(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: 1}, nil
@@ -180,7 +180,7 @@ func (w *Works) parseKey(cluster, key string) (*kind, types.NamespacedName, bool
 	return k, namespacedName(parsed), ok
 }
 
-// warnNotManaged says once that a work lies where no cluster will take it.
+// warnNotManaged records once that the namespace of a work is not that of a cluster.
 func (w *Works) warnNotManaged(k *kind, work client.Object) {
 	if k.shared {
 		return

@@ -46,7 +46,7 @@ type renderings struct {
 	clusters map[string]map[wire.WorkKey]*rendering
 }
 
-// set keeps what was made of a work, and tells whether there is something to write.
+// set stores the rendering of a work, and reports whether there is something to write.
 func (r *renderings) set(key wire.WorkKey, next rendering) (unsaid bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *renderings) set(key wire.WorkKey, next rendering) (unsaid bool) {
 	return next.needsWrite
 }
 
-// clear is for a work that refers to its cluster no more. It tells whether there is
+// clear removes the references of a work. It reports whether there is
 // something to write.
 func (r *renderings) clear(key wire.WorkKey) (unsaid bool) {
 	r.mu.Lock()
@@ -167,7 +167,7 @@ func (r *renderings) markWritten(key wire.WorkKey, uid types.UID, version int) {
 	}
 }
 
-// recordAgentApplied records what the agent says of a work that is refused.
+// recordAgentApplied stores the agent's Applied of a work that is refused.
 func (r *renderings) recordAgentApplied(key wire.WorkKey, uid types.UID, applied *metav1.Condition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

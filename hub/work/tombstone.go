@@ -43,7 +43,7 @@ type eventHandler struct {
 	kind  *kind
 }
 
-// Delete is told of a work that is no more.
+// Delete records the deletion of a work, and enqueues it.
 func (f *eventHandler) Delete(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 	f.works.recordTombstone(f.kind, e.Object, e.DeleteStateUnknown)
 	f.EnqueueRequestForObject.Delete(ctx, e, q)
@@ -71,7 +71,7 @@ func (w *Works) recordTombstone(k *kind, obj client.Object, missed bool) {
 	}
 }
 
-// encodeDeletion is what the agent is told of a work that somebody deletes.
+// encodeDeletion returns what the agent is sent of a deleted work.
 func (k *kind) encodeDeletion(obj client.Object) (*resource.Resource, error) {
 	it, ok := k.Wrap(obj)
 	if !ok {
@@ -123,7 +123,7 @@ func (w *Works) dropReplacedTombstone(key wire.WorkKey, by types.UID) {
 	}
 }
 
-// publishedTombstone returns what the agent is told of a work that is no more.
+// publishedTombstone returns the tombstone of a work, if it is published.
 func (w *Works) publishedTombstone(key wire.WorkKey) (tombstone, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
