@@ -8,12 +8,11 @@
 // The engine is the one of package agent/work, and what a status looks like is
 // made by internal/workconvert, as on the hub. What is here is the way between them:
 //
-//   - board.go keeps what the hub's watch tells of each work, without its spec,
-//     and gives the engine what is wanted of it.
+//   - workstore.go stores each work as the hub's watch has it, without its spec, and
+//     sends the engine what has changed.
 //   - report.go writes statuses, the latest of each work alone, and nothing that
-//     changes nothing; finalize.go puts our finalizer on works and takes it off.
-//   - run.go holds it together for one term: as long as this process holds the
-//     Lease of the agent.
+//     changes nothing; finalizers.go adds our finalizer to works and removes it.
+//   - run.go runs both as long as this process holds the Lease of the agent.
 //
 // No timer drives any of this. Two intervals are kept: an unreadable API server is
 // asked again, and the files of --terminate-on-files are looked at.

@@ -150,7 +150,7 @@ func (s *listWatcher) logError(ctx context.Context, err error) {
 	s.logged = text
 }
 
-// get reads a work from the API server and puts it on the board.
+// get reads a work from the API server and stores it.
 func (h *hub) get(ctx context.Context, k *kind, name string) error {
 	w := k.New()
 	err := k.client.Get().Namespace(k.namespace).Resource(k.resource.Resource).Name(name).Do(ctx).Into(w.Object())
@@ -161,7 +161,7 @@ func (h *hub) get(ctx context.Context, k *kind, name string) error {
 	return nil
 }
 
-// patch sends a merge patch and puts what the work became on the board.
+// patch sends a merge patch and stores the work that it made.
 func (h *hub) patch(ctx context.Context, k *kind, name string, body []byte, subresource ...string) error {
 	w := k.New()
 	err := k.client.Patch(types.MergePatchType).Namespace(k.namespace).Resource(k.resource.Resource).Name(name).SubResource(subresource...).

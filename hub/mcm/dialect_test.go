@@ -22,7 +22,7 @@ import (
 
 const testBytes = 1000
 
-// newFailure is an intent that is none.
+// newFailure is a request that failed.
 func newFailure(reason, message string) request {
 	return request{cluster: managed, failure: &failure{reason: reason, message: message}}
 }
@@ -182,7 +182,7 @@ func TestParseManagedClusterAction(t *testing.T) {
 	}
 }
 
-// What the hub sends an agent takes: an intent is never refused on the wire.
+// An agent accepts what the hub sends: a request is never refused on the wire.
 func TestRequestsAreAcceptedByAgent(t *testing.T) {
 	for _, obj := range []client.Object{
 		resourceWork("w"), actionWork("a"), clusterView("v"), clusterAction("b"), releaseWork("r"),

@@ -1,11 +1,11 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mcm serves what looks at objects of clusters and changes them: the Work of
+// Package mcm serves the APIs that view and change objects of clusters: the Work of
 // mcm.ibm.com, ManagedClusterView and ManagedClusterAction. WorkSet and ResourceView,
 // which make Works, are package fanout's.
 //
-// Each object is read as an [intent]: a view, an action, or why it is neither. Views and
+// Each object is parsed to a [request]: a view, an action, or why it is neither. Views and
 // actions are published to Sync for the cluster that they name (ADR 0017), in the name of
 // the author that the hub's webhook has recorded, as long as that user may create such
 // objects in the cluster's namespace. Objects that ask the same as the same user share a
@@ -18,7 +18,7 @@
 // An action is published until its result is in its status, which has the generation that
 // the cluster has answered.
 //
-// intent.go and a file for each API are pure; access.go, views.go and clusters.go keep
-// state, each behind a lock of its own; controller.go brings objects into Sync, writer.go
-// brings results back.
+// dialect.go and a file for each API are pure; access.go, views.go and clusters.go keep
+// state, each behind a lock of its own; controller.go publishes objects to Sync,
+// statuswriter.go writes results.
 package mcm

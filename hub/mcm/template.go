@@ -143,7 +143,7 @@ func (in *request) hasPlaceholder() bool {
 	return in.action != nil && (isPlaceholder(in.action.Template) || in.action.Release != nil && isPlaceholder(in.action.Release.Values))
 }
 
-// readUncached reads an intent from the API server, of an object whose template is not in the
+// readUncached parses a request from the API server, of an object whose template is not in the
 // cache. What is read is held until release is called.
 func (c *Controller) readUncached(ctx context.Context, d *dialect, obj client.Object, in *request) (release func(), err error) {
 	select {

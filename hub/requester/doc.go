@@ -7,5 +7,5 @@
 // of the webhook the author was recorded. Under no other the author counts, because while
 // the webhook is not registered whoever writes an object writes its annotations.
 //
-// A [Registration] is what is registered now, and a [Follower] keeps it so.
+// A [Registration] is what is registered now; a [RegistrationWatcher] keeps it up to date.
 package requester

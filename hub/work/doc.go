@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package work carries the works of the hub's users to the spokes and the
-// results back. The works of every API take the same way; a file per dialect says
-// what tells them apart: multicluster.x-k8s.io Work and
-// work.open-cluster-management.io ManifestWork.
+// results back. The works of every API take the same way; package workconvert has what
+// differs between multicluster.x-k8s.io Work and work.open-cluster-management.io
+// ManifestWork.
 //
 // Down: a work gets its finalizer, then it is published to Sync; bodies are made
 // from the informer's cache when they are sent and kept nowhere else. Up: what an
@@ -16,7 +16,7 @@
 // values). What was made of it is remembered by its references, so that a change of the
 // cluster's labels or claims publishes the works that use them, and no others.
 //
-// A work with the annotation spokelet.io/deletion: background is let go as soon as it is
+// A work with the annotation spokelet.io/deletion: background loses its finalizer as soon as it is
 // deleted. Its deletion stays in Sync until the agent says that nothing is left; what a
 // process of the hub forgets of that, the agent evicts as a work that the hub does not know.
 //

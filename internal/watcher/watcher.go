@@ -40,7 +40,7 @@ type ListWatch struct {
 	Watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// Handler is told what a follower sees, from one goroutine.
+// Handler handles what a Watcher sees, on one goroutine.
 type Handler interface {
 	// HandleEvent tells what an object is now, or was when it was deleted.
 	HandleEvent(obj metav1.Object, deleted bool)

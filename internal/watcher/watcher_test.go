@@ -118,7 +118,7 @@ func newFailedWatch(err error) answer {
 	return func() (watch.Interface, error) { return nil, err }
 }
 
-// run lets a follower of the script go on for d.
+// run runs a watcher of the script for d.
 func run(t *testing.T, f *Watcher, s *scriptedServer, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
