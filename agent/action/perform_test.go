@@ -123,15 +123,15 @@ func TestActionRefusals(t *testing.T) {
 		},
 		"no such kind": {
 			reason: "it is named", action: action(wire.VerbCreate, `{"apiVersion":"a.b/v1","kind":"Foo","metadata":{"name":"x"}}`),
-			want: wire.Refusal{Cause: wire.CauseTarget, Message: `kind "Foo" of "a.b/v1": the cluster has no such resource`},
+			want: wire.Refusal{Cause: wire.CauseTarget, Status: metav1.StatusReasonNotFound, Message: `kind "Foo" of "a.b/v1": the cluster has no such resource`},
 		},
 		"another version": {
 			reason: "the one to use is named", action: action(wire.VerbCreate, `{"apiVersion":"example.com/v1alpha1","kind":"Widget","metadata":{"name":"x","namespace":"app"}}`),
-			want: wire.Refusal{Cause: wire.CauseTarget, Message: `kind "Widget" of "example.com/v1alpha1": the cluster has no such resource; use example.com/v1`},
+			want: wire.Refusal{Cause: wire.CauseTarget, Status: metav1.StatusReasonNotFound, Message: `kind "Widget" of "example.com/v1alpha1": the cluster has no such resource; use example.com/v1`},
 		},
 		"no such resource": {
 			reason: "it is named", action: deletion(wire.Target{Resource: "foos", Namespace: "app", Name: "x"}),
-			want: wire.Refusal{Cause: wire.CauseTarget, Message: `resource "foos": the cluster has no such resource`},
+			want: wire.Refusal{Cause: wire.CauseTarget, Status: metav1.StatusReasonNotFound, Message: `resource "foos": the cluster has no such resource`},
 		},
 		"no name": {
 			reason: "an update generates none", action: action(wire.VerbUpdate, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"x-","namespace":"app"}}`),

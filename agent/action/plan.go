@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/mapping"
+	"github.com/spokelet/spokelet/agent/refusals"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -77,7 +78,7 @@ func (e *Engine) buildPlan(r request) (*plan, error) {
 func (e *Engine) connect(p *plan) error {
 	config, err := e.cfg.Door.Config(p.request.action.Requester)
 	if err != nil {
-		return &accessError{cause: err}
+		return &refusals.AccessError{Err: err}
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout = requestTimeout
@@ -87,7 +88,7 @@ func (e *Engine) connect(p *plan) error {
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return &accessError{cause: err}
+		return &refusals.AccessError{Err: err}
 	}
 	p.objects = client.Resource(p.entry.Resource)
 	if p.entry.Namespace != "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/helm"
 	"github.com/spokelet/spokelet/agent/helm/message"
+	"github.com/spokelet/spokelet/agent/refusals"
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -145,9 +146,9 @@ func (e *Engine) recordRelease(ctx context.Context, r *request, known *logEntry,
 
 // refuseRelease is why nothing was begun; nil if that is worth another try.
 func (e *Engine) refuseRelease(r *request, failure *message.Failure, err error) *wire.Refusal {
-	var refused *helm.RefusedError
+	var access *refusals.AccessError
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, &access):
 		return wire.Refuse(wire.CauseRequest, metav1.StatusReasonForbidden, err.Error())
 	case errors.Is(err, helm.ErrNotEnabled):
 		return wire.Refuse(wire.CauseTarget, "", err.Error())

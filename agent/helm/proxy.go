@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/refusals"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -48,7 +49,7 @@ var errProxyClosed = errors.New("the process of helm has ended")
 func (r *Runner) newClusterProxy(ctx context.Context, by wire.Requester, begin func(context.Context) error) (*clusterProxy, error) {
 	config, err := r.cfg.Door.Config(by)
 	if err != nil {
-		return nil, &RefusedError{cause: err}
+		return nil, &refusals.AccessError{Err: err}
 	}
 	config = rest.CopyConfig(config)
 	if r.cfg.Guard != nil {

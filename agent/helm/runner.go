@@ -30,15 +30,6 @@ var (
 	ErrEnded = errors.New("the process of helm ended without an answer")
 )
 
-// RefusedError is the kube door's refusal of a requester.
-type RefusedError struct{ cause error }
-
-// Error implements error.
-func (e *RefusedError) Error() string { return e.cause.Error() }
-
-// Unwrap returns what the door says.
-func (e *RefusedError) Unwrap() error { return e.cause }
-
 // Events are what a caller hears on the way.
 type Events struct {
 	// BeforeChange is called before the first request that may change something is passed on. An
@@ -62,7 +53,8 @@ func New(cfg Config) (*Runner, error) {
 
 // Run does what a request asks, as a requester, and returns what came of it: a release or
 // a failure. Nothing was changed if Begin was not called. Otherwise, after an error that
-// wraps ErrEnded, message.Settle finds out what was. The other errors are a RefusedError,
+// wraps ErrEnded, message.Settle finds out what was. The other errors are a
+// refusals.AccessError,
 // ErrNotEnabled, that of Begin, and what keeps a process from being started.
 func (r *Runner) Run(ctx context.Context, by wire.Requester, request message.Request, on Events) (message.Answer, error) {
 	if len(r.cfg.Allowed) == 0 {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spokelet/spokelet/agent/helm/message"
+	"github.com/spokelet/spokelet/agent/refusals"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -199,7 +200,7 @@ func TestProcessEndsWithContext(t *testing.T) {
 func TestRunStartsNoProcessForRefusedRequester(t *testing.T) {
 	c := newCluster(t)
 	c.refuses = errors.New("the door is closed")
-	var refused *RefusedError
+	var refused *refusals.AccessError
 	if _, err := newRun(t, c, "works", nil).do(t.Context(), time.Minute); !errors.As(err, &refused) || !errors.Is(err, c.refuses) {
 		t.Errorf("got %v, want the door's refusal", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/refusals"
 	"github.com/spokelet/spokelet/agent/secret"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/watcher"
@@ -55,7 +56,7 @@ func isNamespaced(m *meta.RESTMapping) bool { return m.Scope.Name() == meta.REST
 func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 	config, err := door.Config(spec.Requester)
 	if err != nil {
-		return nil, accessError{err}
+		return nil, &refusals.AccessError{Err: err}
 	}
 	config.WarningHandler = rest.NoWarnings{}
 	if spec.Table {
@@ -63,7 +64,7 @@ func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, accessError{fmt.Errorf("client of the cluster: %w", err)}
+		return nil, &refusals.AccessError{Err: fmt.Errorf("client of the cluster: %w", err)}
 	}
 	var objects dynamic.ResourceInterface = client.Resource(m.Resource)
 	if isNamespaced(m) {

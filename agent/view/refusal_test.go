@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spokelet/spokelet/agent/mapping"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -325,11 +324,6 @@ func TestRefusalOf(t *testing.T) {
 	}{
 		"none":      {reason: "there is nothing to say"},
 		"transport": {reason: "it says nothing of the request", err: errors.New("broken pipe")},
-		"ambiguous": {
-			reason: "the target is to name a group",
-			err:    fmt.Errorf("resource %q: %w", "backups", mapping.ErrAmbiguous),
-			want:   wire.Refuse(wire.CauseTarget, metav1.StatusReasonInvalid, `resource "backups": `+mapping.ErrAmbiguous.Error()),
-		},
 		"no object": {
 			reason: "what cannot be read will not be readable in a moment",
 			err:    fmt.Errorf("%w: an event with a Status", errUnexpectedObject),

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/spokelet/spokelet/agent/refusals"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -91,7 +92,7 @@ func TestOtherKindsAreNoTable(t *testing.T) {
 			}
 			got := (&tableConverter{}).convertEvent(watch.Event{Type: watch.Added, Object: &u})
 			status, ok := got.Object.(*metav1.Status)
-			if got.Type != watch.Error || !ok || !isFinal(status.Code) {
+			if got.Type != watch.Error || !ok || !refusals.IsFinal(status.Code) {
 				t.Errorf("%.200s becomes %v %.200v, want a refusal", text, got.Type, got.Object)
 			}
 		})
