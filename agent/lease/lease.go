@@ -19,36 +19,36 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// shutdownTime is what of a lease's duration is left for the work to end in, and the part
-// of a short one.
+// shutdownTime is the part of a lease's duration in which the work stops; of a short duration it
+// is this fraction.
 const (
 	shutdownTime     = 4 * time.Second
 	shutdownFraction = 3
 )
 
 var (
-	// ErrNotHeld says that this process may not do the work now.
+	// ErrNotHeld is returned while this process does not hold the lease.
 	ErrNotHeld = errors.New("lease is not held")
 
 	errReturned = errors.New("work returned while the lease was held")
 	errTiming   = errors.New("duration must be a second or more, and above the renewal; the renewal must be above 1.2 times the retry, and that above 0")
 )
 
-// Timing is that of an election.
+// Timing configures an election.
 type Timing struct {
-	// Duration is how long the others wait for a holder that is silent.
+	// Duration is how long other processes wait for a silent holder.
 	Duration time.Duration
 	// Renewal bounds the attempts at one renewal, which begins Retry after the one
 	// before.
 	Renewal, Retry time.Duration
 }
 
-// DefaultTiming has a holder that is silent replaced within half a minute.
+// DefaultTiming replaces a silent holder within half a minute.
 func DefaultTiming() Timing {
 	return Timing{Duration: 15 * time.Second, Renewal: 8 * time.Second, Retry: 2 * time.Second}
 }
 
-// Validate reports what an election cannot work with.
+// Validate returns an error if an election cannot work with the timing.
 func (t Timing) Validate() error {
 	if t.Duration < time.Second || t.Duration <= t.Renewal || t.Retry <= 0 || t.Renewal <= time.Duration(leaderelection.JitterFactor*float64(t.Retry)) {
 		return fmt.Errorf("%s, %s, %s: %w", t.Duration, t.Renewal, t.Retry, errTiming)
@@ -56,26 +56,26 @@ func (t Timing) Validate() error {
 	return nil
 }
 
-// workTime is how long after a renewal was begun the work may go on. What is left of
-// the duration is for the work to end in.
+// workTime is how long after the begin of a renewal the work may continue. The rest of
+// the duration is for the work to stop.
 func (t Timing) workTime() time.Duration {
 	return t.Duration - min(shutdownTime, t.Duration/shutdownFraction)
 }
 
-// Config says which lease is held, and by whom.
+// Config names a lease and its holder.
 type Config struct {
 	Client coordinationv1.LeasesGetter
 	// Namespace and Name of the Lease.
 	Namespace, Name string
-	// Identity of this process: that of no other that lives. The next process
-	// with the same identity takes the lease over at once.
+	// Identity of this process, which no other running process has. The next process
+	// with the same identity acquires the lease at once.
 	Identity string
 	// Timing of the election; the zero value is DefaultTiming.
 	Timing Timing
 	Logger logr.Logger
 }
 
-// Validate reports what cannot work.
+// Validate returns an error if a required field is missing.
 func (c Config) Validate() error {
 	if c.Client == nil || c.Namespace == "" || c.Name == "" || c.Identity == "" {
 		return errors.New("client, namespace, name and identity are required")
@@ -86,10 +86,10 @@ func (c Config) Validate() error {
 // Holder is a candidate for a lease.
 type Holder struct {
 	config Config
-	term   atomic.Pointer[term] // the present one; nil before the first
+	term   atomic.Pointer[term] // nil before the first
 }
 
-// New returns a candidate that does nothing yet.
+// New returns a candidate, which does nothing before Run.
 func New(config Config) (*Holder, error) {
 	if config.Timing == (Timing{}) {
 		config.Timing = DefaultTiming()
@@ -101,8 +101,8 @@ func New(config Config) (*Holder, error) {
 }
 
 // Run calls work whenever the lease is held, until ctx ends. The context of work
-// ends with ctx, and when the lease may be lost; the lease is given up, and Run
-// returns, when work has returned. If work returns before it is told to, Run
+// ends with ctx, and when the lease may be lost; the lease is released, and Run
+// returns, when work has returned. If work returns before its context ends, Run
 // returns its error. A Holder runs once.
 func (h *Holder) Run(ctx context.Context, work func(context.Context) error) error {
 	for ctx.Err() == nil {
@@ -113,9 +113,9 @@ func (h *Holder) Run(ctx context.Context, work func(context.Context) error) erro
 	return nil
 }
 
-// runTerm stands for election once, and serves one term.
+// runTerm takes part in one election, and runs the work for one term.
 func (h *Holder) runTerm(ctx context.Context, work func(context.Context) error) error {
-	// The election outlives ctx: it gives the lease up when the work has ended.
+	// The election outlives ctx: it releases the lease when the work has stopped.
 	election, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
 	defer stop()
 	timing := h.config.Timing
@@ -129,7 +129,7 @@ func (h *Holder) runTerm(ctx context.Context, work func(context.Context) error) 
 		ReleaseOnCancel: true,
 		Name:            h.config.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
-			// Called in a goroutine of its own, which may be late.
+			// Called in a goroutine of its own, which may start late.
 			OnStartedLeading: func(context.Context) { t.run(h.withLogging(work)) },
 			OnStoppedLeading: func() {},
 		},
@@ -138,7 +138,7 @@ func (h *Holder) runTerm(ctx context.Context, work func(context.Context) error) 
 		return fmt.Errorf("lease %s/%s: %w", h.config.Namespace, h.config.Name, err)
 	}
 	ended := context.AfterFunc(ctx, func() {
-		_ = t.stopAndWait() // told below
+		_ = t.stopAndWait() // whose error is returned below
 		stop()
 	})
 	defer ended()
@@ -146,12 +146,12 @@ func (h *Holder) runTerm(ctx context.Context, work func(context.Context) error) 
 	return t.stopAndWait()
 }
 
-// withLogging is work with a line in the log for its begin and its end.
+// withLogging logs the begin and the end of work.
 func (h *Holder) withLogging(work func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		h.config.Logger.Info("lease is held: this process executes", "lease", h.config.Name, "identity", h.config.Identity)
+		h.config.Logger.Info("Lease acquired, work starts", "lease", h.config.Name, "identity", h.config.Identity)
 		err := work(ctx)
-		h.config.Logger.Info("this process has ceased to execute", "lease", h.config.Name, "identity", h.config.Identity)
+		h.config.Logger.Info("Work has stopped", "lease", h.config.Name, "identity", h.config.Identity)
 		return err
 	}
 }
@@ -161,7 +161,7 @@ func (h *Holder) Guard(next http.RoundTripper) http.RoundTripper {
 	return &guard{next: next, check: h.checkHeld}
 }
 
-// checkHeld returns nil while the work may go on. Its error wraps ErrNotHeld.
+// checkHeld returns nil while the work may continue. Its error wraps ErrNotHeld.
 func (h *Holder) checkHeld() error {
 	if t := h.term.Load(); t == nil || !t.isHeld(time.Now()) {
 		return fmt.Errorf("lease %s/%s: %w", h.config.Namespace, h.config.Name, ErrNotHeld)

@@ -13,18 +13,17 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// lock sees what the election does to the lease. The election calls it from one
-// goroutine.
+// lock observes the requests of the election. The election calls it from one goroutine.
 type lock struct {
 	resourcelock.Interface
 	term   *term
 	logger logr.Logger
 	logged string
-	holder string // of the lease as it was last read
+	holder string // of the lease when it was last read
 }
 
-// Get reads the lease. A term ends when another process holds it, which somebody
-// who deleted the lease brings about.
+// Get reads the lease. A term ends when another process holds it, which happens after
+// somebody has deleted the lease.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	l.report(err)
@@ -37,19 +36,18 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, err
 }
 
-// Create makes the lease, held by this process.
+// Create creates the lease, held by this process.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	began := time.Now()
 	return l.observeWrite(record, began, l.Interface.Create(ctx, record))
 }
 
-// Update takes, renews or gives up the lease. It is given up once the work has
-// ended.
+// Update acquires, renews or releases the lease. It is released once the work has stopped.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if record.HolderIdentity == "" {
-		_ = l.term.stopAndWait() // told by whoever serves the term
-		// The election gives up what it held when it last looked, and that may be
-		// another process's by now.
+		_ = l.term.stopAndWait() // whose error runTerm returns
+		// The election releases what it held when it last read the lease, which another
+		// process may hold by now.
 		if l.holder != l.Identity() {
 			return fmt.Errorf("lease %s: %w", l.Describe(), ErrNotHeld)
 		}
@@ -66,17 +64,17 @@ func (l *lock) observeWrite(record resourcelock.LeaderElectionRecord, began time
 	return err
 }
 
-// report logs why the lease cannot be read or written, once for each reason.
+// report logs why the lease cannot be read or written, once for each error.
 func (l *lock) report(err error) {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return // there is none yet, or another process was faster
+		return // the lease does not exist yet, or another process was faster
 	}
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != "" && text != l.logged {
-		l.logger.Error(err, "lease cannot be used", "lease", l.Describe())
+		l.logger.Error(err, "Lease cannot be read or written", "lease", l.Describe())
 	}
 	l.logged = text
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// term is the time in which work may be done; each election has its own.
+// term is the time in which the work may run. Each election has one.
 type term struct {
 	stop     func()        // ends the election
 	workTime time.Duration // from the begin of a renewal
@@ -20,7 +20,7 @@ type term struct {
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
-	until    time.Time   // guarded by mu; the work may go on until then; zero before it may
+	until    time.Time   // guarded by mu; end of the work; zero before its begin
 	deadline *time.Timer // guarded by mu; fires at until; nil before
 	err      error       // guarded by mu; of work that returned too early
 }
@@ -31,7 +31,7 @@ func newTerm(stop func(), tenure time.Duration) *term {
 	return t
 }
 
-// extend lets the work go on: a renewal that was begun then has succeeded.
+// extend extends the term after a successful renewal, which began then.
 func (t *term) extend(began time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,13 +45,13 @@ func (t *term) extend(began time.Time) {
 	t.deadline = time.AfterFunc(time.Until(t.until), t.expire)
 }
 
-// expire tells the work to end.
+// expire stops the work and the election.
 func (t *term) expire() {
 	t.cancel()
-	t.stop() // it must not renew what nobody makes use of
+	t.stop() // which must not renew a lease that is not used
 }
 
-// endIfBegun ends a term that has begun: another process holds the lease.
+// endIfBegun ends a term that has begun, because another process holds the lease.
 func (t *term) endIfBegun() {
 	t.mu.Lock()
 	begun := !t.until.IsZero()
@@ -61,7 +61,7 @@ func (t *term) endIfBegun() {
 	}
 }
 
-// run does the work unless the term has ended.
+// run runs the work unless the term has ended.
 func (t *term) run(work func(context.Context) error) {
 	if !t.start() {
 		return
@@ -90,7 +90,7 @@ func (t *term) start() bool {
 	return true
 }
 
-// stopAndWait ends the work and waits for it. The error is that of work that returned
+// stopAndWait stops the work and waits for it. It returns the error of work that returned
 // before.
 func (t *term) stopAndWait() error {
 	t.mu.Lock()
@@ -105,21 +105,21 @@ func (t *term) stopAndWait() error {
 	return t.err
 }
 
-// isHeld tells whether the work may go on.
+// isHeld reports whether the work may continue.
 func (t *term) isHeld(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// Without its monotonic part too: that clock stops while a machine sleeps.
+	// The wall clock counts as well: the monotonic clock stops while a machine sleeps.
 	return t.ctx.Err() == nil && now.Before(t.until) && now.Round(0).Before(t.until.Round(0))
 }
 
-// guard is a transport that asks before each request.
+// guard is a transport that checks the lease before each request.
 type guard struct {
 	next  http.RoundTripper
 	check func() error
 }
 
-// RoundTrip sends a request if it may be sent.
+// RoundTrip sends a request if the check allows it.
 func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := g.check(); err != nil {
 		if r.Body != nil {
@@ -130,5 +130,5 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// WrappedRoundTripper leads to the connections, for those who close them.
+// WrappedRoundTripper returns the transport that has the connections, for those who close them.
 func (g *guard) WrappedRoundTripper() http.RoundTripper { return g.next }

@@ -16,22 +16,22 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// errNoResources: every API server serves something, unless it has just begun.
+// errNoResources is returned by an API server that has just started: every other serves some.
 var errNoResources = errors.New("the API server names no resources")
 
-// resources is what the cluster served at one time. client-go's own cache is not used: its
-// mapper reads discovery with every question while one group cannot be read, and recurses
+// resources are what the cluster served at one time. client-go's own cache is not used: its
+// mapper reads discovery with every call while one group is unavailable, and recurses
 // without end if there are no groups.
 type resources struct {
 	mapper meta.RESTMapper
-	// readAt is when, before the API server was asked.
+	// readAt is the time before the API server was asked.
 	readAt time.Time
-	// failed are the groups and versions that could not be read, and why: most often those
-	// of an aggregated API server that is away.
+	// failed has the groups and versions whose discovery failed, and why: most often those
+	// of an aggregated API server that is down.
 	failed map[schema.GroupVersion]error
 }
 
-// discover reads what the cluster serves. That some groups cannot be read is no error.
+// discover reads what the cluster serves. That the discovery of some groups fails is no error.
 func discover(client discovery.DiscoveryInterface) (*resources, error) {
 	begin := time.Now()
 	groups, lists, err := client.ServerGroupsAndResources()
@@ -51,8 +51,8 @@ func discover(client discovery.DiscoveryInterface) (*resources, error) {
 	return &resources{mapper: mapper, readAt: begin, failed: failed}, nil
 }
 
-// sortByGroup sorts resources as their groups are, which is the order in which short names are
-// looked for: aggregated discovery returns them in any.
+// sortByGroup sorts resources in the order of their groups, in which short names are resolved:
+// aggregated discovery returns them in any order.
 func sortByGroup(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) []*metav1.APIResourceList {
 	places := map[string]int{}
 	for _, group := range groups {
@@ -65,7 +65,7 @@ func sortByGroup(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) []*
 	})
 }
 
-// cachedDiscovery is a client that has read already what the mappers of client-go ask it for.
+// cachedDiscovery is a client that returns to the mappers of client-go what was read before.
 type cachedDiscovery struct {
 	discovery.DiscoveryInterface
 

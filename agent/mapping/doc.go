@@ -5,11 +5,10 @@
 // kubectl does: by plural, singular or short name, by kind, with a group or a group and
 // version behind it.
 //
-// What the cluster serves is read with the first question and kept; a name that is not
-// there has it read anew, but no more often than every ten seconds, and [Mapper.Reset]
-// says when that is worth it before.
+// Discovery is read with the first target and cached. An unknown name refreshes it, but at
+// most every ten seconds; [Mapper.Reset] allows a refresh before.
 //
-// Groups that cannot be read, such as those of an aggregated API server that is away, are
-// no hindrance to the others. A name that is not there and might be of such a group is
-// [ErrUnavailable], which is worth another try; [ErrNoMatch] is said only where it is certain.
+// Groups whose discovery fails, such as those of an aggregated API server that is down, do
+// not affect the others. An unknown name that might be of such a group is
+// [ErrUnavailable], and may be retried; [ErrNoMatch] is returned only where it is certain.
 package mapping

@@ -13,7 +13,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// findTarget finds the resource of a target. Its errors are those of a RESTMapper.
+// findTarget returns the resource of a target. Its errors are those of a RESTMapper.
 func (s *resources) findTarget(t wire.Target) (*meta.RESTMapping, error) {
 	if t.Kind == "" {
 		return s.findResource(t)
@@ -25,7 +25,7 @@ func (s *resources) findTarget(t wire.Target) (*meta.RESTMapping, error) {
 	return mapping, err
 }
 
-// findKind finds a kind of exactly this group; no version is any.
+// findKind returns the resource of a kind of exactly this group; an empty version is any.
 func (s *resources) findKind(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	if kind.Version != "" {
 		return s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -33,7 +33,7 @@ func (s *resources) findKind(kind schema.GroupVersionKind) (*meta.RESTMapping, e
 	return s.mapper.RESTMapping(kind.GroupKind())
 }
 
-// findResource finds what kubectl takes as the name of a resource: its kind, too.
+// findResource returns the resource of a name that kubectl accepts, which may be a kind.
 func (s *resources) findResource(t wire.Target) (*meta.RESTMapping, error) {
 	mapping, err := s.findName(t, t.Resource)
 	if !meta.IsNoMatchError(err) {
@@ -48,7 +48,7 @@ func (s *resources) findResource(t wire.Target) (*meta.RESTMapping, error) {
 	return nil, err
 }
 
-// findName finds a resource by its plural, singular or short name, with or without a
+// findName returns the resource of a plural, singular or short name, with or without a
 // version and a group.
 func (s *resources) findName(t wire.Target, word string) (*meta.RESTMapping, error) {
 	var err error = &meta.NoResourceMatchError{PartialResource: schema.GroupVersionResource{Resource: word}}
@@ -66,7 +66,7 @@ func (s *resources) findName(t wire.Target, word string) (*meta.RESTMapping, err
 	return nil, err
 }
 
-// failedGroupsFor returns those of the groups that could not be read which may have a target.
+// failedGroupsFor returns the groups that may have a target and whose discovery failed.
 func (s *resources) failedGroupsFor(t wire.Target) map[schema.GroupVersion]error {
 	failed := map[schema.GroupVersion]error{}
 	for gv, err := range s.failed {
@@ -77,8 +77,8 @@ func (s *resources) failedGroupsFor(t wire.Target) map[schema.GroupVersion]error
 	return failed
 }
 
-// mayBelongTo reports whether a target leaves open that it is of a group and version, if one
-// does not know what is in there.
+// mayBelongTo reports whether a target may be of a group and version whose resources are not
+// known.
 func mayBelongTo(t wire.Target, gv schema.GroupVersion) bool {
 	word := t.Resource
 	if t.Kind != "" {
@@ -96,8 +96,8 @@ func mayBelongTo(t wire.Target, gv schema.GroupVersion) bool {
 	return false
 }
 
-// interpretations returns how a word of a target can be read: what is behind its first dot is a
-// group, or a version and a group. Those that contradict the rest of the target, or name
+// interpretations returns the meanings that a word of a target can have: after its first dot is a
+// group, or a version and a group. Those that conflict with the rest of the target, or name
 // nothing, are left out.
 func interpretations(t wire.Target, word string) []schema.GroupVersionResource {
 	withVersion, without := schema.ParseResourceArg(word)
@@ -116,5 +116,5 @@ func interpretations(t wire.Target, word string) []schema.GroupVersionResource {
 	return agree
 }
 
-// conflict reports whether two names that may be missing differ.
+// conflict reports whether two names are set and differ.
 func conflict(a, b string) bool { return a != "" && b != "" && a != b }

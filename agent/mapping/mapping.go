@@ -18,30 +18,30 @@ import (
 )
 
 var (
-	// ErrNoMatch: the cluster has no such resource or kind. See [NoMatchError].
+	// ErrNoMatch is returned when the cluster has no such resource or kind. See
+	// [NoMatchError].
 	ErrNoMatch = errors.New("the cluster has no such resource")
-	// ErrAmbiguous: several groups have it.
+	// ErrAmbiguous is returned when several groups have it.
 	ErrAmbiguous = errors.New("several groups have such a resource; name one")
-	// ErrUnavailable: the cluster may have it. What it serves could not be read, or not all of
-	// it; another try may end in another way.
+	// ErrUnavailable is returned when the cluster may have it: discovery failed, at least in
+	// part, and another attempt may succeed.
 	ErrUnavailable = errors.New("cannot read what the cluster serves")
 )
 
 const (
-	// minRefreshInterval is the shortest time between two readings of what the cluster serves
-	// because of a name that is not there.
+	// minRefreshInterval separates two refreshes of discovery because of unknown names.
 	minRefreshInterval = 10 * time.Second
-	// failureTTL is how long the failure of a reading answers all questions. Those that
-	// waited for it do not wait for failures of their own, one after the other.
+	// failureTTL is how long the error of a refresh is returned to all callers. Those that
+	// waited for it do not wait for errors of their own, one after the other.
 	failureTTL = time.Second
 )
 
-// NoMatchError says that the cluster has no such resource or kind. It is an ErrNoMatch.
+// NoMatchError is returned when the cluster has no such resource or kind. It wraps ErrNoMatch.
 type NoMatchError struct {
-	// Target names what was looked for.
+	// Target describes the target.
 	Target string
-	// ReadAt is when what the cluster serves was read: before the question, if it was read
-	// a moment ago. RetryAfter is when it may be read again.
+	// ReadAt is when discovery was read, which may be before the call. RetryAfter is when it
+	// may be read again.
 	ReadAt     time.Time
 	RetryAfter time.Duration
 }
@@ -67,11 +67,11 @@ type Mapper struct {
 	failedAt time.Time
 }
 
-// New returns a mapper that has read nothing yet.
+// New returns a mapper, which has not read discovery yet.
 func New(client discovery.DiscoveryInterface) *Mapper { return &Mapper{client: client} }
 
-// Reset says that the cluster may serve something else: the next question reads it anew.
-// It waits for a reading that is under way.
+// Reset discards the cached discovery, because the cluster may serve something else. It waits
+// for a refresh that is in progress.
 func (m *Mapper) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *Mapper) Resource(t wire.Target) (*meta.RESTMapping, error) {
 	}
 	mapping, err := m.resources.findTarget(t)
 	if meta.IsNoMatchError(err) && time.Since(m.resources.readAt) >= minRefreshInterval {
-		if err := m.refresh(); err != nil { // what is known stays, for other questions
+		if err := m.refresh(); err != nil { // what is cached stays, for other targets
 			return nil, unavailable(t, err)
 		}
 		mapping, err = m.resources.findTarget(t)
@@ -98,7 +98,7 @@ func (m *Mapper) Resource(t wire.Target) (*meta.RESTMapping, error) {
 	return mapping, m.classify(t, err)
 }
 
-// refresh reads what the cluster serves, unless that failed a moment ago; m.mu is held.
+// refresh reads discovery, unless that failed a moment ago. The caller holds m.mu.
 func (m *Mapper) refresh() error {
 	if m.failure != nil && time.Since(m.failedAt) < failureTTL {
 		return m.failure
@@ -111,7 +111,7 @@ func (m *Mapper) refresh() error {
 	return err
 }
 
-// classify makes an error one of this package; m.mu is held.
+// classify converts an error to one of this package. The caller holds m.mu.
 func (m *Mapper) classify(t wire.Target, err error) error {
 	var resources *meta.AmbiguousResourceError
 	var kinds *meta.AmbiguousKindError
@@ -130,12 +130,12 @@ func (m *Mapper) classify(t wire.Target, err error) error {
 }
 
 // unavailable returns an ErrUnavailable. It does not wrap its cause: a status of the API server
-// there is of a request of the agent, and a caller would take it for one about the target.
+// is about a request of the agent, and a caller would take it for one about the target.
 func unavailable(t wire.Target, cause error) error {
 	return fmt.Errorf("%s: %w: %s", targetText(t), ErrUnavailable, cause.Error())
 }
 
-// targetText names a target as its author does.
+// targetText describes a target in the words of its author.
 func targetText(t wire.Target) string {
 	text := fmt.Sprintf("resource %q", t.Resource)
 	if t.Kind != "" {

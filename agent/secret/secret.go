@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Masked stands in place of a value.
+// Masked replaces a value.
 const Masked = "***"
 
 const kind = "Secret"
 
-// IsSecret reports whether a resource is that of Secrets.
+// IsSecret reports whether a resource is secrets of the core group.
 func IsSecret(resource schema.GroupVersionResource) bool {
 	return resource.GroupResource() == corev1.Resource("secrets")
 }
 
-// Mask hides the values of an object if it is a Secret, and those of all Secrets in it if
+// Mask masks the values of an object if it is a Secret, and those of all Secrets in it if
 // it is a list. It changes the object in place.
 func Mask(obj *unstructured.Unstructured) { mask(obj.Object) }
 
@@ -43,7 +43,7 @@ func mask(obj map[string]any) {
 	}
 }
 
-// maskValues hides the values of a Secret.
+// maskValues masks the values of a Secret.
 func maskValues(obj map[string]any) {
 	for _, field := range []string{"data", "stringData"} {
 		switch values := obj[field].(type) {
@@ -53,14 +53,14 @@ func maskValues(obj map[string]any) {
 			}
 		case nil:
 		default:
-			obj[field] = Masked // no map, so no Secret that an API server would store
+			obj[field] = Masked // an API server would not store this Secret
 		}
 	}
 	MaskMetadata(obj)
 }
 
-// MaskMetadata removes what kubectl recorded of the values of a Secret from its metadata,
-// which is all that a Table shows of an object.
+// MaskMetadata removes the annotation with the values of a Secret from its metadata, which
+// is all that a Table has of an object.
 func MaskMetadata(obj map[string]any) {
 	metadata, _ := obj["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// maxViews bounds the views that are followed; those beyond it wait, refused.
+	// maxViews bounds the views that run; those beyond it are refused, and wait.
 	maxViews = 1000
-	// maxMemory bounds what all views together keep of their answers, in bytes.
+	// maxMemory bounds the answers of all views together, in bytes.
 	maxMemory = 64 << 20
 )
 
-// Door lets users of the hub in.
+// Door authorizes users of the hub.
 type Door interface {
-	// Config reaches the cluster as the requester. The error refuses it.
+	// Config returns a configuration that acts as the requester. The error refuses it.
 	Config(r wire.Requester) (*rest.Config, error)
-	// Identity is the user and the groups that the API server sees for a requester.
+	// Identity returns the user and the groups that the API server sees for a requester.
 	Identity(r wire.Requester) (user string, groups []string, err error)
 }
 
@@ -34,23 +34,24 @@ type Door interface {
 type Resources interface {
 	// Resource wraps mapping.ErrNoMatch or mapping.ErrAmbiguous, if the cluster was read.
 	Resource(t wire.Target) (*meta.RESTMapping, error)
-	// Reset says that the cluster may serve something new.
+	// Reset discards what discovery has returned, because the cluster may serve something
+	// new.
 	Reset()
 }
 
-// Config is what an engine is made of.
+// Config configures an engine.
 type Config struct {
 	// Door and Resources are required.
 	Door      Door
 	Resources Resources
-	// Reviews asks what users may do. Metadata watches roles, bindings and definitions of
-	// resources. Both act as the agent itself; required.
+	// Reviews reviews the rights of users. Metadata watches roles, bindings and definitions
+	// of resources. Both act as the agent itself; required.
 	Reviews  authorizationv1.SubjectAccessReviewInterface
 	Metadata metadata.Interface
 	Logger   logr.Logger
 }
 
-// Validate names what is missing.
+// Validate returns an error if a required field is missing.
 func (c *Config) Validate() error {
 	if c.Door == nil || c.Resources == nil || c.Reviews == nil || c.Metadata == nil {
 		return errors.New("views need a door, resources, reviews and metadata")

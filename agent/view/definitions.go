@@ -15,9 +15,8 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// watchDefinitions has the views try again whose resource does not exist, when the
-// definition of one changes. As with rights, the API server serves what is new a moment
-// after its event.
+// watchDefinitions retries the views whose resource does not exist when a definition
+// changes. The API server serves a new resource a moment after the event, as with rights.
 func (e *Engine) watchDefinitions(ctx context.Context) {
 	crds := e.cfg.Metadata.Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
@@ -49,11 +48,11 @@ func (d definitionSink) HandleEvent(metav1.Object, bool) { d.schedule.Trigger() 
 
 // HandleDenied implements watcher.Handler.
 func (d definitionSink) HandleDenied(err error) {
-	d.engine.cfg.Logger.Info("views of resources that do not exist wait: definitions cannot be watched", "err", err.Error())
+	d.engine.cfg.Logger.Info("Definitions of resources cannot be watched: views of new resources are delayed", "err", err.Error())
 }
 
-// retryUnresolved has the views try again whose resource does not exist, or was being looked
-// up when the definition came.
+// retryUnresolved retries the views whose resource does not exist, or was being resolved when
+// the definition changed.
 func (e *Engine) retryUnresolved() {
 	e.cfg.Resources.Reset()
 	for _, v := range e.listViews() {
@@ -63,7 +62,7 @@ func (e *Engine) retryUnresolved() {
 	}
 }
 
-// hasAnswer reports whether a view has had an answer.
+// hasAnswer reports whether an answer was published.
 func (v *view) hasAnswer() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,56 +1,55 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package view answers views: it follows what users of the hub ask for in this cluster,
-// each as that user through the kube door, and publishes the answer now and each time
-// that it changes.
+// Package view answers views: it lists and watches what users of the hub ask for in this
+// cluster, each as that user through the kube door, and publishes the answer whenever it
+// changes.
 //
 // # Answers
 //
-// A view is one watch, however many objects of the hub ask the same. Its answer is an
+// A view is one watch, however many objects of the hub ask for the same. Its answer is an
 // object, a List without a resource version of its own, or a Table of meta.k8s.io/v1 with
 // the metadata of each object. It is published once the initial events are complete, and
-// after a change at once, but at most once a second. Items are in the order of
-// namespace/name and the members of objects are sorted, so that what has not changed has
-// the same bytes, and Sync sends nothing. managedFields are left out; values of Secrets
-// are masked by package agent/secret. The cells of a Table, ages among them, are those of
-// the last event of their object.
+// after each change, but at most once a second. Items are sorted by namespace/name, and the
+// members of objects by name, so that an unchanged answer has the same bytes, and Sync
+// sends nothing. managedFields are removed; package agent/secret masks the values of
+// Secrets. The cells of a Table, ages included, are those of the last event of their object.
 //
-// A list that is larger than asked for is cut at whole items: those in front are kept
-// encoded, those behind are counted. It is read anew when half of its room is free again
-// and the first item behind the cut fits, or may fit. One object that is too large is
+// A list that exceeds its limit is cut at whole items: those before the cut are kept
+// encoded, those after it are counted. It is reloaded when half of its capacity is free
+// and the first omitted item fits, or may fit. A single object that is too large is
 // refused.
 //
-// A view of releases of Helm is one of the Secrets in which Helm records them. Its items are
-// made of the latest revision of each release; of those before it nothing is kept but that
-// they are there. When the latest goes and another is left, all is read anew.
+// A view of Helm releases is a view of the Secrets in which Helm records them. Its items are
+// the latest revisions; of earlier revisions only the numbers are kept. When the latest
+// revision is removed and an earlier one remains, the list is reloaded.
 //
-// What all views keep is bounded: at the limit a list may change but not grow, and one
-// that would is refused. An answer and the items that it is made of are kept once, and a
-// list that is read anew shares with the one before what has not changed.
+// The memory of all views is bounded: at the limit a list may change but not grow, and one
+// that would grow is refused. An answer shares memory with its items, and a reloaded list
+// shares unchanged items with the one before.
 //
 // # Refusals
 //
-// What the API server says of a request (400 to 499) is an answer. What says nothing of
-// it, such as a server that cannot be reached, leaves the last answer as it is. A refused
-// view makes no requests until something has changed that may matter:
+// An error of the API server about the request (400 to 499) is an answer. Any other error,
+// such as a server that cannot be reached, leaves the last answer unchanged. A refused
+// view sends no requests until one of these has changed:
 //
-//   - roles or bindings: package rbacwatch follows them while there are views. A review asks
-//     one SubjectAccessReview for each verb, list and watch, of all views of the same
-//     requester and the same objects. A view that has lost its right is ended the same
-//     way, because an API server does not authorize a watch again while it is open;
+//   - roles or bindings: package rbacwatch watches them while there are views. A review
+//     creates one SubjectAccessReview for each verb, list and watch, for all views of the
+//     same requester and the same objects. It also ends a watch whose requester has lost
+//     the right, because an API server does not authorize an open watch again;
 //   - definitions of resources, which are watched while a view waits for one;
-//   - room: a view that was withdrawn makes place for another.
+//   - capacity: a deleted view makes room for another.
 //
-// Whatever else it depends on, such as another authorizer, counts 5 to 10 minutes later,
-// when the request is repeated or the watch is renewed. A resource that cannot be watched
-// is refused with the API server's MethodNotAllowed.
+// Changes that are not watched, such as those of another authorizer, take effect after 5 to
+// 10 minutes, when the request is repeated or the watch is renewed. A resource that cannot
+// be watched is refused with the API server's MethodNotAllowed.
 //
 // # Files
 //
-// engine.go holds the views and what bounds them, view.go follows one, sink.go and list.go
-// make its answer, feed.go and table.go are what it reads, release.go and record.go make
-// releases of it, answer.go says which errors are answers; rights.go and definitions.go
-// notice what may change a refusal, for as long as demand.go says; first.go keeps a new
+// engine.go starts and stops the views, view.go is one view, sink.go and list.go build its
+// answer, feed.go and table.go read the cluster, release.go and helmrecord.go decode Helm's
+// records, refusal.go converts errors to answers; rights.go and definitions.go watch what may
+// change a refusal, for as long as sharedtask.go requires; initialsync.go prevents a new
 // process from sending again what the hub has.
 package view

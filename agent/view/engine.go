@@ -23,10 +23,10 @@ type Engine struct {
 	mirror      *resource.Mirror
 	initialSync initialSync
 	memory      memoryBudget
-	// decoding is held while a record of Helm is read: one at a time is in memory.
+	// decoding is locked while a record of Helm is decoded: only one is in memory at a time.
 	decoding sync.Mutex
 
-	// rights runs while a view is followed, definitions while one is refused because the
+	// rights runs while a view runs, definitions while one is refused because the
 	// cluster has no such resource.
 	rights, definitions sharedTask
 	goroutines          sync.WaitGroup
@@ -36,11 +36,11 @@ type Engine struct {
 	// All below are guarded by mu.
 	ctx   context.Context  // of Run; nil before it and after its end
 	views map[string]*view // by key
-	// running is the number of views that have a goroutine, at most maxViews.
+	// running counts the views that have a goroutine, at most maxViews.
 	running, maxViews int
 }
 
-// New returns an engine without views, which makes no request.
+// New returns an engine without views, which sends no requests.
 func New(cfg Config) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -62,8 +62,7 @@ func (e *Engine) Source() *resource.Source { return e.source }
 // Mirror receives the views.
 func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
 
-// Run follows the views until ctx ends. It is called once; views that came earlier wait
-// for it.
+// Run runs the views until ctx ends. It is called once; earlier views wait for it.
 func (e *Engine) Run(ctx context.Context) error {
 	e.startAll(ctx)
 	<-ctx.Done()
@@ -72,7 +71,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// stopStarting has no view started any more.
+// stopStarting prevents further views from being started.
 func (e *Engine) stopStarting() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,11 +90,12 @@ func (e *Engine) startAll(ctx context.Context) {
 	}
 }
 
-// putView takes a view, or a new generation of one: somebody else asks the same.
+// putView adds a view, or a new generation of one: another object of the hub asks for the
+// same.
 func (e *Engine) putView(r resource.Resource) {
 	spec, err := wire.DecodeView(r.Body)
 	if err != nil {
-		e.cfg.Logger.Error(err, "view is refused", "key", r.Key)
+		e.cfg.Logger.Error(err, "View is invalid", "key", r.Key)
 		e.publish(r.Key, r.Generation, encodeRefusal(wire.Refuse(wire.CauseTarget, metav1.StatusReasonInvalid, err.Error())))
 		return
 	}
@@ -111,13 +111,13 @@ func (e *Engine) putView(r resource.Resource) {
 	e.startView(v)
 }
 
-// startView follows a view if there is room for one more; e.mu is held.
+// startView runs a view if the limit allows one more. The caller holds e.mu.
 func (e *Engine) startView(v *view) {
 	if e.ctx == nil {
 		return
 	}
 	if e.running >= e.maxViews {
-		message := fmt.Sprintf("the cluster follows %d views already, which is the limit", e.maxViews)
+		message := fmt.Sprintf("the agent runs %d views already, which is the limit", e.maxViews)
 		v.refuse(wire.Refuse(wire.CauseLimit, metav1.StatusReasonTooManyRequests, message))
 		return
 	}
@@ -128,7 +128,7 @@ func (e *Engine) startView(v *view) {
 	e.goroutines.Go(func() { v.run(ctx) })
 }
 
-// deleteView ends a view that nobody asks for any more, and gives its room to another.
+// deleteView stops a view and lets another one start.
 func (e *Engine) deleteView(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,8 +146,8 @@ func (e *Engine) deleteView(key string) {
 	e.initialSync.done(key)
 }
 
-// startWaiting starts one of the views that wait, and has one of those try again that did not
-// fit into memory; e.mu is held.
+// startWaiting starts one of the views that wait, and retries one of those that did not fit
+// into memory. The caller holds e.mu.
 func (e *Engine) startWaiting() {
 	started, retried := len(e.views) == e.running, e.memory.waiting.Load() == 0
 	if started && retried {
@@ -165,7 +165,7 @@ func (e *Engine) startWaiting() {
 	}
 }
 
-// sortedViews are the views in the order of their keys; e.mu is held.
+// sortedViews returns the views in the order of their keys. The caller holds e.mu.
 func (e *Engine) sortedViews() []*view {
 	views := make([]*view, 0, len(e.views))
 	for _, key := range slices.Sorted(maps.Keys(e.views)) {
@@ -174,17 +174,17 @@ func (e *Engine) sortedViews() []*view {
 	return views
 }
 
-// listViews are the views that there are now.
+// listViews returns the present views.
 func (e *Engine) listViews() []*view {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.sortedViews()
 }
 
-// publish hands an answer to Sync.
+// publish passes an answer to Sync.
 func (e *Engine) publish(key string, generation int64, body []byte) {
 	if err := e.source.Put(resource.Resource{Key: key, Generation: generation, Body: body}); err != nil {
-		e.cfg.Logger.Error(err, "answer of a view is not published", "key", key)
+		e.cfg.Logger.Error(err, "Answer of a view cannot be published", "key", key)
 	}
 	e.initialSync.done(key)
 }

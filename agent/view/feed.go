@@ -21,10 +21,10 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// feed is what a view follows.
+// feed lists and watches the objects of a view.
 type feed struct {
 	watcher.ListWatch
-	// columns are those of a Table, once something came; nil for other views.
+	// columns returns those of a Table once they are known; nil for other views.
 	columns func() json.RawMessage
 }
 
@@ -52,7 +52,7 @@ func resolveTarget(spec wire.View, resources Resources) (*meta.RESTMapping, erro
 
 func isNamespaced(m *meta.RESTMapping) bool { return m.Scope.Name() == meta.RESTScopeNameNamespace }
 
-// newFeed reaches the objects of a view as its requester.
+// newFeed returns a feed that acts as the requester of a view.
 func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 	config, err := door.Config(spec.Requester)
 	if err != nil {
@@ -80,7 +80,7 @@ func newFeed(spec wire.View, m *meta.RESTMapping, door Door) (*feed, error) {
 	return f, nil
 }
 
-// applySelectors selects what a view asks for.
+// applySelectors sets the selectors of a view.
 func applySelectors(o *metav1.ListOptions, spec wire.View) {
 	if spec.Releases {
 		o.Limit = min(o.Limit, recordPage) // 0 has no limit

@@ -23,10 +23,10 @@ import (
 // maxRecordSize bounds a record of Helm, unpacked, in bytes. A Secret has 1 MiB at most.
 const maxRecordSize = 16 << 20
 
-// errRecord is said of the release.
+// errRecord is the description of a release whose record cannot be decoded.
 var errRecord = errors.New("record of a release cannot be read")
 
-// helmRecord is what is read of a record of Helm.
+// helmRecord has the fields of Helm's record of a revision that are shown.
 type helmRecord struct {
 	Info struct {
 		FirstDeployed lenientTime `json:"first_deployed"`
@@ -43,15 +43,15 @@ type helmRecord struct {
 	Manifest manifest `json:"manifest"`
 }
 
-// manifest is what was rendered.
+// manifest is the rendered manifest.
 type manifest struct {
-	// limit is how much is read of it, in bytes of JSON; nothing where it is masked.
+	// limit bounds what is decoded, in bytes of JSON; zero masks the manifest.
 	limit   int
 	text    string
 	present bool
 }
 
-// UnmarshalJSON reads a manifest that is to be shown, and notes any other.
+// UnmarshalJSON decodes a manifest that is within the limit, and notes any other.
 func (m *manifest) UnmarshalJSON(raw []byte) error {
 	if raw[0] != '"' {
 		return nil
@@ -63,7 +63,7 @@ func (m *manifest) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &m.text)
 }
 
-// display is what is shown of it.
+// display returns what is shown of it.
 func (m *manifest) display() string {
 	switch {
 	case !m.present:
@@ -77,10 +77,10 @@ func (m *manifest) display() string {
 	}
 }
 
-// lenientTime is a time, or a text that is none.
+// lenientTime is a time, or zero for a text that is none.
 type lenientTime struct{ metav1.Time }
 
-// UnmarshalJSON takes anything: Helm has written "" for no time.
+// UnmarshalJSON accepts anything: Helm has written "" for no time.
 func (m *lenientTime) UnmarshalJSON(raw []byte) error {
 	var t time.Time
 	if json.Unmarshal(raw, &t) == nil {
@@ -89,8 +89,8 @@ func (m *lenientTime) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// decodeRecord reads the record in a Secret: base64 of JSON, packed unless it is old. Of a
-// manifest it reads most bytes of JSON; a longer one is there, without its text.
+// decodeRecord decodes the record in a Secret: base64 of JSON, compressed unless it is old.
+// The text of a manifest with more than limit bytes of JSON is not decoded.
 func decodeRecord(obj *unstructured.Unstructured, most int) (helmRecord, error) {
 	data, _, _ := unstructured.NestedString(obj.Object, "data", "release")
 	raw, err := decompress(data)
@@ -104,7 +104,7 @@ func decodeRecord(obj *unstructured.Unstructured, most int) (helmRecord, error) 
 	return r, nil
 }
 
-// decompress reads a record twice, so that memory is taken once, and for what it is.
+// decompress decompresses a record twice, to allocate exactly its size.
 func decompress(data string) ([]byte, error) {
 	r, err := newRecordReader(data)
 	if err != nil {
@@ -122,8 +122,8 @@ func decompress(data string) ([]byte, error) {
 	return raw, err
 }
 
-// newRecordReader is a record without what it is packed in. The data of every Secret is base64,
-// and Helm's is base64 itself.
+// newRecordReader returns a reader of the decompressed record. The data of a Secret is base64,
+// and Helm's is base64 in itself.
 func newRecordReader(data string) (io.Reader, error) {
 	twice := base64.NewDecoder(base64.StdEncoding, strings.NewReader(data))
 	r := bufio.NewReader(base64.NewDecoder(base64.StdEncoding, twice))

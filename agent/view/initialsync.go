@@ -5,9 +5,9 @@ package view
 
 import "sync"
 
-// initialSync calls complete once each view that the hub had when the engine began has
-// an answer. A source that is complete earlier would have the hub drop the answers that
-// an engine before this one gave, and all of them would be sent again.
+// initialSync calls complete once every view that the hub had at the start has an answer. If
+// the source were complete earlier, the hub would discard the answers of the process before,
+// and all of them would be sent again.
 type initialSync struct {
 	complete func()
 
@@ -26,7 +26,7 @@ func (f *initialSync) add(key string) {
 	}
 }
 
-// done removes a view that was answered, or is gone.
+// done removes a view that was answered or deleted.
 func (f *initialSync) done(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -34,7 +34,7 @@ func (f *initialSync) done(key string) {
 	f.completeIfDone()
 }
 
-// setSynced ends the enumeration of the views that the hub has.
+// setSynced is called when the hub has sent all of its views.
 func (f *initialSync) setSynced() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *initialSync) setSynced() {
 	f.completeIfDone()
 }
 
-// completeIfDone completes what is complete; f.mu is held.
+// completeIfDone calls complete if no answer is missing. The caller holds f.mu.
 func (f *initialSync) completeIfDone() {
 	if f.synced && !f.completed && len(f.pending) == 0 {
 		f.completed = true

@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// omittedItemSize is what an item behind the cut is counted with, in bytes.
+	// omittedItemSize is counted for an omitted item, in bytes.
 	omittedItemSize = 32
-	// separator is what an item takes in a list beside itself.
+	// separator is the size of what follows an item in a list.
 	separator = len(",")
 )
 
-// memoryBudget counts what all views keep of their answers.
+// memoryBudget counts the memory of the answers of all views.
 type memoryBudget struct {
 	used  atomic.Int64 // bytes
 	limit int64
-	// waiting is the number of views that are refused for a limit, of memory or of views.
+	// waiting counts the views that are refused because of a limit, of memory or of views.
 	waiting atomic.Int64
 }
 
@@ -43,20 +43,20 @@ type item struct {
 	deleted bool
 }
 
-// list is what a view shows: the items in front, encoded, and the number of those behind
-// that do not fit. It is not safe for concurrent use.
+// list is the answer of a view: the first items, encoded, and the number of omitted items,
+// which do not fit. It is not safe for concurrent use.
 type list struct {
 	spec    wire.View
 	mapping *meta.RESTMapping
 	memory  *memoryBudget
-	// columns of a Table, and what the list takes without items, in bytes.
+	// columns of a Table, and the size of the list without items, in bytes.
 	columns  json.RawMessage
 	overhead int
 
-	// keys are those of the items that are kept, in order.
+	// keys of the kept items, in order.
 	keys  []string
 	items map[string][]byte
-	size  int // of items with separators
+	size  int // of the items with separators
 	// omitted are the hashes of keys that did not fit, which are all greater than each of
 	// keys. next is the first of them; nil when that is not known.
 	omitted      map[uint64]struct{}
@@ -65,7 +65,7 @@ type list struct {
 	accounted int64
 }
 
-// omittedItem is an item behind the cut.
+// omittedItem is an item after the cut.
 type omittedItem struct {
 	key  string
 	size int
@@ -90,7 +90,7 @@ func (l *list) setColumns(columns json.RawMessage) {
 }
 
 // update applies an event and reports whether the answer changes. The error refuses the
-// view: where all of them together are at their limit, a list may change but not grow.
+// view: when the views have reached their memory limit, a list may change but not grow.
 func (l *list) update(i item) (changed bool, err error) {
 	before := l.accounted
 	changed = l.applyEvent(i)
@@ -112,7 +112,7 @@ func (l *list) applyEvent(i item) (changed bool) {
 	}
 }
 
-// remove drops an item.
+// remove removes an item.
 func (l *list) remove(key string) (changed bool) {
 	if raw, ok := l.items[key]; ok {
 		i, _ := slices.BinarySearch(l.keys, key)
@@ -132,7 +132,7 @@ func (l *list) remove(key string) (changed bool) {
 	return true
 }
 
-// set keeps an item, or counts it, and counts those that do not fit any more.
+// set adds or replaces an item, and omits the items that do not fit any more.
 func (l *list) set(key string, raw []byte) (changed bool) {
 	at, kept := slices.BinarySearch(l.keys, key)
 	if !kept && at == len(l.keys) && l.isBeyondCut(key) {
@@ -151,13 +151,13 @@ func (l *list) set(key string, raw []byte) (changed bool) {
 	return true
 }
 
-// isBeyondCut reports whether a key that is greater than those of all items has its place
-// behind the cut. Where the first one behind is not known, it may be greater, too.
+// isBeyondCut reports whether a key that is greater than those of all items belongs after the
+// cut. It does if the first omitted item is not known, which may be smaller.
 func (l *list) isBeyondCut(key string) bool {
 	return len(l.omitted) > 0 && (l.firstOmitted == nil || key >= l.firstOmitted.key)
 }
 
-// omit counts an item behind the cut.
+// omit counts an item after the cut.
 func (l *list) omit(key string, size int) (changed bool) {
 	mark := maphash.String(seed, key)
 	_, known := l.omitted[mark]
@@ -168,7 +168,7 @@ func (l *list) omit(key string, size int) (changed bool) {
 	return !known
 }
 
-// omitLast counts the last of the items in place of keeping it.
+// omitLast moves the last of the items behind the cut.
 func (l *list) omitLast() {
 	last := l.keys[len(l.keys)-1]
 	size := len(l.items[last]) + separator
@@ -179,8 +179,8 @@ func (l *list) omitLast() {
 	l.firstOmitted = &omittedItem{key: last, size: size}
 }
 
-// shouldReload reports whether half of the room is free and an item behind the cut has, or
-// may have, room in it.
+// shouldReload reports whether half of the capacity is free, and an omitted item fits in it,
+// or may fit.
 func (l *list) shouldReload() bool {
 	if len(l.omitted) == 0 || l.size > l.capacity()/2 {
 		return false
@@ -188,10 +188,10 @@ func (l *list) shouldReload() bool {
 	return l.firstOmitted == nil || l.size+l.firstOmitted.size <= l.capacity()
 }
 
-// isSingle reports whether one object is asked for.
+// isSingle reports whether one object is requested.
 func (l *list) isSingle() bool { return l.spec.Target.Name != "" }
 
-// capacity is the room for items.
+// capacity is the space for items, in bytes.
 func (l *list) capacity() int { return l.spec.MaxBytes - l.overhead }
 
 // account brings memory.held up to date.
@@ -208,14 +208,14 @@ func (l *list) releaseAccount() {
 	l.accounted = 0
 }
 
-// release gives the memory back.
+// release releases the memory of the list.
 func (l *list) release() {
 	l.keys, l.items, l.size, l.omitted, l.firstOmitted = nil, map[string][]byte{}, 0, map[uint64]struct{}{}, nil
 	l.account()
 }
 
-// encode is the body of the answer: last, if that is the same. The items point into it
-// from then on, so that each is kept once.
+// encode returns the body of the answer: last, if it is equal. The items share its memory
+// from then on.
 func (l *list) encode(last []byte) []byte {
 	name := l.mapping.Resource.GroupResource().String()
 	tooLarge := func(what string, size int) []byte {
@@ -240,8 +240,8 @@ func (l *list) encode(last []byte) []byte {
 	}
 }
 
-// framing is what stands around the items of a list of which some are cut. A version of
-// the list would differ with each event, and is left out.
+// framing returns what precedes and follows the items of a list. The resource version is left
+// out, because it would differ with each event.
 func (l *list) framing(cut int) (before, after string) {
 	metadata := "{}"
 	if cut > 0 {
@@ -260,13 +260,13 @@ func (l *list) framing(cut int) (before, after string) {
 		`],"kind":` + quoteJSON(gvk.Kind+"List") + `,"metadata":` + metadata + "}"
 }
 
-// quoteJSON makes JSON of a name, which an aggregated API server chose.
+// quoteJSON encodes a name, which an aggregated API server may have chosen.
 func quoteJSON(name string) string {
 	raw, _ := json.Marshal(name) //nolint:errchkjson // a string has JSON
 	return string(raw)
 }
 
-// encodeItems makes the JSON of a wire.ViewResult, without a copy of its result.
+// encodeItems encodes a wire.ViewResult without copying its result.
 func (l *list) encodeItems(before, after string, last []byte) []byte {
 	before = `{"result":` + before
 	after += l.encodeFlags()
@@ -286,7 +286,7 @@ func (l *list) encodeItems(before, after string, last []byte) []byte {
 	return b
 }
 
-// aliasItems has the items share the memory of an answer, in which they stand in order.
+// aliasItems makes the items share the memory of an answer, which has them in order.
 func (l *list) aliasItems(joined []byte) {
 	for _, key := range l.keys {
 		end := len(l.items[key])
@@ -295,7 +295,7 @@ func (l *list) aliasItems(joined []byte) {
 	}
 }
 
-// encodeFlags is what a wire.ViewResult says beside its result, to its end.
+// encodeFlags encodes the fields of a wire.ViewResult after its result, to its end.
 func (l *list) encodeFlags() string {
 	text := ""
 	if len(l.omitted) > 0 {

@@ -276,7 +276,7 @@ func TestViewsBeyondLimitWait(t *testing.T) {
 		r.onlyAnswer(second, "the second")
 		want := &wire.Refusal{
 			Cause: wire.CauseLimit, Status: metav1.StatusReasonTooManyRequests,
-			Message: "the cluster follows 2 views already, which is the limit",
+			Message: "the agent runs 2 views already, which is the limit",
 		}
 		if diff := cmp.Diff(want, r.onlyAnswer(third, "the third").Refusal); diff != "" {
 			t.Errorf("refusal (-want +got):\n%s", diff)

@@ -26,19 +26,20 @@ const (
 	// labelName and labelStatus are of the release and of its revision.
 	labelName   = "name"
 	labelStatus = "status"
-	// recordPage is how many records are held at once where the API server cannot stream
-	// a list: each may have 1 MiB.
+	// recordPage bounds the records of a page when the API server cannot stream a list: each
+	// may have 1 MiB.
 	recordPage = 8
-	// revisionSize is what a revision that is not shown is counted with, in bytes.
+	// revisionSize is counted for a revision that is not shown, in bytes.
 	revisionSize = 32
-	// maxDescription bounds what a record says, maxName its names and its status, in bytes.
+	// maxDescription bounds the description of a revision, maxName its names and its status,
+	// in bytes.
 	maxDescription = 4 << 10
 	maxName        = 256
-	// maxFraming is more than what stands around the items of a list.
+	// maxFraming is more than what precedes and follows the items of a list.
 	maxFraming = 1 << 10
 )
 
-// secretsViewOf is the view of Secrets that one of releases is.
+// secretsViewOf returns the view of Secrets that answers a view of releases.
 func secretsViewOf(spec wire.View) wire.View {
 	selector := recordOwner
 	if spec.Target.Name != "" {
@@ -58,8 +59,8 @@ type revision struct {
 	number             int32
 }
 
-// revisionOf tells which revision a Secret records; false for one that is no record. It
-// reads the name, which cannot be changed as labels can.
+// revisionOf returns the revision that a Secret records, false if it is no record. It parses
+// the name, which unlike labels cannot be changed.
 func revisionOf(obj metav1.Object) (revision, bool) {
 	name, ok := strings.CutPrefix(obj.GetName(), recordPrefix)
 	at := strings.LastIndex(name, ".v")
@@ -73,11 +74,11 @@ func revisionOf(obj metav1.Object) (revision, bool) {
 	return revision{namespace: obj.GetNamespace(), release: name[:at], number: int32(number)}, true
 }
 
-// key is that of the release's item.
+// key returns the key of the release's item.
 func (r revision) key() string { return r.namespace + "/" + r.release }
 
-// revisions are those of all releases that a view reads. The latest of each is an item of
-// the list; of those before it the numbers are kept and nothing else, for a record may be
+// revisions are those of all releases of a view. The latest of each release is an item of
+// the list; of earlier ones only the numbers are kept, because a record may be
 // as large as a Secret, and Helm keeps ten.
 type revisions struct {
 	memory    *memoryBudget
@@ -85,8 +86,7 @@ type revisions struct {
 	accounted int64              // of memory.held
 }
 
-// add keeps the number of a revision, and tells whether it is the latest. The error
-// refuses the view.
+// add adds a revision, and reports whether it is the latest. The error refuses the view.
 func (r *revisions) add(rev revision) (latest bool, err error) {
 	of, known := r.numbers[rev.key()]
 	at, has := slices.BinarySearch(of, rev.number)
@@ -105,8 +105,8 @@ func (r *revisions) add(rev revision) (latest bool, err error) {
 	return at == len(of), nil
 }
 
-// remove drops the number of a revision. It tells whether none is left, or the latest of
-// those that are left is one of which nothing is kept.
+// remove removes a revision. It reports whether none is left (gone), or whether the latest of
+// those that are left is not shown (unknown).
 func (r *revisions) remove(rev revision) (gone, unknown bool) {
 	of := r.numbers[rev.key()]
 	at, has := slices.BinarySearch(of, rev.number)
@@ -128,7 +128,7 @@ func (r *revisions) account(size int64) {
 	r.memory.used.Add(size)
 }
 
-// release gives the memory back.
+// release releases the memory of the revisions.
 func (r *revisions) release() {
 	if r.accounted != 0 {
 		r.account(-r.accounted)
@@ -136,7 +136,7 @@ func (r *revisions) release() {
 	r.numbers = nil
 }
 
-// newReleaseItem is the item of the release of which a record has come or gone; none if another
+// newReleaseItem returns the item of a release whose record was added or removed; none if another
 // revision is shown.
 func (s *viewSink) newReleaseItem(obj metav1.Object, deleted bool) (item, error) {
 	rev, ok := revisionOf(obj)
@@ -165,8 +165,8 @@ func (s *viewSink) newReleaseItem(obj metav1.Object, deleted bool) (item, error)
 	return item{key: rev.key(), raw: raw}, err
 }
 
-// encodeRelease encodes a release as it is shown, without a manifest that has no room in a
-// result: the release would be left out, too.
+// encodeRelease encodes a release, without a manifest that exceeds the limit of the view:
+// otherwise the release would be omitted.
 func (s *viewSink) encodeRelease(u *unstructured.Unstructured, rev revision) ([]byte, error) {
 	most := 0
 	if s.view.spec.Secrets == wire.SecretsShown {
@@ -191,7 +191,7 @@ func (s *viewSink) encodeRelease(u *unstructured.Unstructured, rev revision) ([]
 	return raw, nil
 }
 
-// newHelmRelease is a release as its record says.
+// newHelmRelease converts a record.
 func newHelmRelease(r helmRecord, rev revision) v1alpha1.HelmRelease {
 	return v1alpha1.HelmRelease{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.HelmReleaseKind},
@@ -205,7 +205,7 @@ func newHelmRelease(r helmRecord, rev revision) v1alpha1.HelmRelease {
 	}
 }
 
-// truncate shortens what anybody may have written.
+// truncate shortens a text that anybody may have written.
 func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text

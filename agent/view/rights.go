@@ -21,10 +21,10 @@ import (
 	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
-// settleTime is how long after a change rbacwatch.Schedule reviews for the last time.
+// settleTime is how long after a change rbacwatch.Schedule makes its last review.
 const settleTime = 10 * time.Second
 
-// watchRights reviews the rights of the requesters when roles or bindings change.
+// watchRights reviews the rights of requesters when roles or bindings change.
 func (e *Engine) watchRights(ctx context.Context) {
 	r := &rightsReviewer{engine: e, changed: map[string]time.Time{}}
 	r.schedule = rbacwatch.NewSchedule(r.reviewViews)
@@ -33,19 +33,18 @@ func (e *Engine) watchRights(ctx context.Context) {
 	r.schedule.Run(ctx)
 }
 
-// rightsReviewer is a rbacwatch.Sink that asks whether views may go on, or begin.
+// rightsReviewer is a rbacwatch.Sink that reviews whether views may continue, or begin.
 type rightsReviewer struct {
 	engine   *Engine
 	schedule *rbacwatch.Schedule
 
 	mu sync.Mutex
-	// changed are the namespaces whose rights changed, and when: the views in them are
-	// reviewed until the API server's caches have seen it. Guarded by mu.
+	// changed has the namespaces whose rights changed, and when: the views in them are
+	// reviewed until the API server's caches have the change. Guarded by mu.
 	changed map[string]time.Time
 }
 
-// WatchLost implements rbacwatch.Sink. An API server that does not let rights be watched leaves
-// what it says when a watch is renewed.
+// WatchLost does nothing: without a watch of rights a view ends when its own watch is renewed.
 func (*rightsReviewer) WatchLost() {}
 
 // WatchEstablished implements rbacwatch.Sink.
@@ -59,7 +58,7 @@ func (r *rightsReviewer) RightsChanged(namespace string) {
 	r.schedule.Trigger()
 }
 
-// takeChanged are the namespaces to review now.
+// takeChanged returns the namespaces to review now.
 func (r *rightsReviewer) takeChanged() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +72,7 @@ func (r *rightsReviewer) takeChanged() map[string]bool {
 	return namespaces
 }
 
-// reviewViews asks once for all views of the same requester and the same objects.
+// reviewViews reviews once for all views of the same requester and the same objects.
 func (r *rightsReviewer) reviewViews(ctx context.Context) {
 	changed := r.takeChanged()
 	type answer struct {
@@ -100,12 +99,12 @@ func (r *rightsReviewer) reviewViews(ctx context.Context) {
 		v.handleReview(a.allowed)
 	}
 	if failure != nil && ctx.Err() == nil {
-		r.engine.cfg.Logger.Error(failure, "rights of views are not reviewed")
+		r.engine.cfg.Logger.Error(failure, "Rights of views cannot be reviewed")
 	}
 }
 
-// handleReview ends a watch that is not allowed any more, or a wait for one that is. In both
-// cases the API server's answer to the next request is what is published.
+// handleReview ends a watch that is not allowed any more, or the wait of a view that is. In both
+// cases the API server's answer to the next request is published.
 func (v *view) handleReview(allowed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -117,7 +116,7 @@ func (v *view) handleReview(allowed bool) {
 	}
 }
 
-// accessRequest is what a view needs a right for.
+// accessRequest is what a view must be allowed to list and watch.
 type accessRequest struct {
 	user            string
 	groups          []string
@@ -129,8 +128,8 @@ func (c accessRequest) key() string {
 	return fmt.Sprintf("%q", []any{c.user, c.groups, c.resource, c.namespace, c.name})
 }
 
-// accessRequest is false for a view to which rights make no difference: it was not followed yet,
-// or is refused for something else.
+// accessRequest is false for a view to which rights make no difference: it has not started
+// yet, or is refused for another cause.
 func (v *view) accessRequest() (accessRequest, bool) {
 	v.mu.Lock()
 	m, refusal := v.mapping, v.refusal
@@ -150,7 +149,7 @@ func (v *view) accessRequest() (accessRequest, bool) {
 	return c, true
 }
 
-// authorizedName is the one that the API server authorizes a request for.
+// authorizedName returns the name for which the API server authorizes a request.
 func (v *view) authorizedName() string {
 	if v.spec.Target.Name != "" {
 		return v.spec.Target.Name
@@ -163,7 +162,7 @@ func (v *view) authorizedName() string {
 	return name
 }
 
-// isAllowed asks for both verbs that a view needs.
+// isAllowed reviews both verbs that a view needs.
 func (e *Engine) isAllowed(ctx context.Context, c accessRequest) (bool, error) {
 	user := authenticationv1.UserInfo{Username: c.user, Groups: c.groups}
 	for _, verb := range []string{"watch", "list"} {

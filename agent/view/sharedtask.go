@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// sharedTask runs something for as long as at least one view needs it.
+// sharedTask runs a function for as long as at least one view uses it.
 type sharedTask struct {
 	run        func(context.Context)
 	goroutines *sync.WaitGroup
-	// ctx ends what runs at the latest. It is set before the first user.
+	// ctx ends the function at the latest. It is set before the first user.
 	ctx context.Context
 
 	mu     sync.Mutex
 	users  int                // guarded by mu
-	cancel context.CancelFunc // guarded by mu; ends what runs
+	cancel context.CancelFunc // guarded by mu
 }
 
 // acquire adds a user. The caller makes sure that running is not being waited for yet.
@@ -33,7 +33,7 @@ func (d *sharedTask) acquire() {
 	d.goroutines.Go(func() { d.run(ctx) })
 }
 
-// release removes a user. It does not wait for the end of what ran for the last one.
+// release removes a user, and cancels the function after the last one without waiting.
 func (d *sharedTask) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,18 +16,18 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// viewSink is a follow.Sink that makes lists for a view. It ends its follower at the first
-// refusal.
+// viewSink is a watcher.Handler that builds the lists of a view. It stops its watcher at the
+// first refusal.
 type viewSink struct {
 	view    *view
 	mapping *meta.RESTMapping
 	feed    *feed
 	cancel  context.CancelFunc
-	// next is being read; shown is the list that the view has.
+	// next is the list that is being read, shown the one that the view publishes.
 	next, shown *list
 	refusal     error
 	// revisions are those of a view of releases; stale is set when the list that is being
-	// read shows one that is there no more.
+	// read shows a removed one.
 	revisions revisions
 	stale     bool
 }
@@ -41,20 +41,20 @@ func (s *viewSink) StartSync() {
 	s.next = newList(s.view.spec, s.mapping, &s.view.engine.memory)
 }
 
-// close gives back what the sink holds.
+// close releases the memory of the sink.
 func (s *viewSink) close() {
 	s.dropNext()
 	s.revisions.release()
 }
 
-// reload has the list read anew, once there is one.
+// reload reads the list again, once it is complete.
 func (s *viewSink) reload() {
 	if s.stale = s.next != nil; !s.stale {
 		s.cancel()
 	}
 }
 
-// dropNext gives up a list that is not complete.
+// dropNext releases an incomplete list.
 func (s *viewSink) dropNext() {
 	if s.next != nil {
 		s.next.release()
@@ -70,7 +70,7 @@ func (s *viewSink) HandleEvent(obj metav1.Object, deleted bool) {
 	i, err := s.newItem(obj, deleted)
 	switch {
 	case err != nil:
-	case i.key == "": // nothing is shown of it
+	case i.key == "": // it is not shown
 	case s.next != nil:
 		s.setColumns()
 		_, err = s.next.update(s.view.reuseBytes(i))
@@ -82,8 +82,8 @@ func (s *viewSink) HandleEvent(obj metav1.Object, deleted bool) {
 	}
 }
 
-// isRequested reports whether an object is the one that is asked for. An aggregated API server
-// may not know field selectors: then it sends all, of which one is an answer.
+// isRequested reports whether an object is the requested one. An aggregated API server may
+// ignore field selectors and send all objects.
 func (s *viewSink) isRequested(obj metav1.Object) bool {
 	t := s.view.spec.Target
 	return t.Name == "" || obj.GetName() == t.Name && (!isNamespaced(s.mapping) || obj.GetNamespace() == t.Namespace)
@@ -102,8 +102,8 @@ func (s *viewSink) FinishSync(string) {
 	}
 }
 
-// setColumns gives the list that is being read its columns. The list that is shown keeps
-// those that its rows were made for.
+// setColumns sets the columns of the list that is being read. The shown list keeps those of
+// its rows.
 func (s *viewSink) setColumns() {
 	if columns := s.feed.columns(); columns != nil {
 		s.next.setColumns(columns)
@@ -116,7 +116,7 @@ func (s *viewSink) HandleDenied(err error) {
 	s.cancel()
 }
 
-// newItem encodes what is shown of an object, if anything is. It may change the object.
+// newItem encodes an object, if it is shown. It may change the object.
 func (s *viewSink) newItem(obj metav1.Object, deleted bool) (item, error) {
 	if s.view.spec.Releases {
 		return s.newReleaseItem(obj, deleted)
@@ -138,7 +138,7 @@ func (s *viewSink) newItem(obj metav1.Object, deleted bool) (item, error) {
 	return i, nil
 }
 
-// redact is the row of a Table, or the object; in both the values of Secrets are masked.
+// redact returns the row of a Table, or the object, with the values of Secrets masked.
 func (s *viewSink) redact(u *unstructured.Unstructured) any {
 	masked := s.view.spec.Secrets != wire.SecretsShown
 	if !s.view.spec.Table {

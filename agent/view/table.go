@@ -21,10 +21,10 @@ import (
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// rowField is where an object that was made of a row bears that row.
+// rowField has the row from which an object was made.
 const rowField = "row"
 
-// acceptTable asks for Tables, as kubectl does.
+// acceptTable requests Tables, as kubectl does.
 const acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 func requestTable(next http.RoundTripper) http.RoundTripper {
@@ -39,15 +39,15 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// tableConverter turns Tables into the objects of their rows. The API server sends a Table of one
-// row with each event of a watch, bookmarks included; the row's object is the metadata of
-// the object that the event is about. Columns come with the first event alone.
+// tableConverter converts Tables to the objects of their rows. The API server sends a Table of
+// one row with each event of a watch, bookmarks included; the row's object is the metadata of
+// the object of the event. Only the first event has columns.
 type tableConverter struct {
 	mu      sync.Mutex
 	columns json.RawMessage // guarded by mu; nil before the first event
 }
 
-// newTableFeed follows a feed of Tables as one of objects.
+// newTableFeed returns a feed of the objects in a feed of Tables.
 func newTableFeed(of watcher.ListWatch) *feed {
 	t := &tableConverter{}
 	return &feed{columns: t.getColumns, ListWatch: watcher.ListWatch{
@@ -80,14 +80,14 @@ func (t *tableConverter) getColumns() json.RawMessage {
 	return t.columns
 }
 
-// reset begins a list anew, whose columns may be others.
+// reset forgets the columns before a list is read again.
 func (t *tableConverter) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.columns = nil
 }
 
-// convertEvent takes the object out of a Table of one row.
+// convertEvent returns the event of the object in a Table of one row.
 func (t *tableConverter) convertEvent(in watch.Event) watch.Event {
 	if in.Type == watch.Error {
 		return in
@@ -103,7 +103,7 @@ func (t *tableConverter) convertEvent(in watch.Event) watch.Event {
 	return watch.Event{Type: in.Type, Object: &objects[0]}
 }
 
-// convertList takes the objects out of a page.
+// convertList returns a list of the objects in a page.
 func (t *tableConverter) convertList(page runtime.Object) (runtime.Object, error) {
 	objects, err := t.rowObjects(page)
 	if err != nil {
@@ -116,7 +116,7 @@ func (t *tableConverter) convertList(page runtime.Object) (runtime.Object, error
 	return list, nil
 }
 
-// rowObjects makes one object of each row: its metadata, with the row beside it.
+// rowObjects returns an object for each row: its metadata, and the row in rowField.
 func (t *tableConverter) rowObjects(of runtime.Object) ([]unstructured.Unstructured, *apierrors.StatusError) {
 	u, ok := of.(runtime.Unstructured)
 	if !ok {
@@ -146,8 +146,8 @@ func (t *tableConverter) rowObjects(of runtime.Object) ([]unstructured.Unstructu
 	return objects, nil
 }
 
-// setColumns keeps the columns of a list. Others than before, as of a definition that has
-// changed, are an expiry: the rows that were read do not fit them.
+// setColumns sets the columns of a list. Columns that differ, because the definition has changed,
+// expire the list: earlier rows do not fit them.
 func (t *tableConverter) setColumns(columns any) *apierrors.StatusError {
 	list, ok := columns.([]any)
 	if !ok || len(list) == 0 {
@@ -169,8 +169,8 @@ func (t *tableConverter) setColumns(columns any) *apierrors.StatusError {
 	return nil
 }
 
-// notATable is an answer: the server of the resource, which may be an aggregated one,
-// makes no Tables.
+// notATable refuses the view: the server of the resource, which may be an aggregated one,
+// supports no Tables.
 func notATable(what string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
@@ -178,8 +178,8 @@ func notATable(what string) *apierrors.StatusError {
 	}}
 }
 
-// convertWatch passes the events of a watch through f. Unlike watch.Filter it ends when the
-// receiver stops it with an event on the way.
+// convertWatch applies f to the events of a watch. Unlike watch.Filter it ends when the
+// receiver stops it while an event is pending.
 func convertWatch(w watch.Interface, f func(watch.Event) watch.Event) watch.Interface {
 	c := &convertedWatch{in: w, out: make(chan watch.Event), done: make(chan struct{})}
 	go c.run(f)

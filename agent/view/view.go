@@ -18,41 +18,41 @@ import (
 )
 
 const (
-	// minPublishInterval is the shortest time between two answers of a view.
+	// minPublishInterval separates two answers of a view.
 	minPublishInterval = time.Second
-	// refusalRetryInterval is the shortest time for which a refusal stands when nothing that is
-	// watched has changed; up to as much again is added, as with the life of a watch.
+	// refusalRetryInterval is the minimum time after which a refused view is retried when
+	// nothing that is watched has changed; up to as much again is added at random.
 	refusalRetryInterval = 5 * time.Minute
-	// Pause between attempts to find the resource, with jitter.
+	// Backoff between attempts to find the resource, with jitter.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
 
-// view is one view. It is followed by one goroutine.
+// view is one view, which one goroutine runs.
 type view struct {
 	engine *Engine
 	key    string
 	spec   wire.View
-	// stop ends the goroutine; nil while there is none. Guarded by Engine.mu.
+	// stop stops the goroutine; nil while there is none. Guarded by Engine.mu.
 	stop context.CancelFunc
-	// retries ends a wait after a refusal.
+	// retries ends the wait after a refusal.
 	retries chan struct{}
 
 	mu sync.Mutex
 	// All below are guarded by mu.
 	generation int64
 	closed     bool
-	// mapping is that of the resource; nil before it was found.
+	// mapping of the resource; nil before it was found.
 	mapping *meta.RESTMapping
-	// interrupt ends what is being followed, which then begins anew.
+	// interrupt ends the present watch, so that it begins again.
 	interrupt context.CancelFunc
-	// refusal is set from a refusal on, until there is a list again.
+	// refusal is nil while a list is published.
 	refusal *wire.Refusal
-	// body is the last answer; nil before the first. published is when it was given.
+	// body is the last answer, nil before the first, and published its time.
 	body      []byte
 	published time.Time
 	list      *list
-	// timer publishes the list; nil unless it has changed since the last answer.
+	// timer publishes the list; nil unless the list has changed since the last answer.
 	timer *time.Timer
 }
 
@@ -65,7 +65,7 @@ func newView(e *Engine, key string, spec wire.View, generation int64) *view {
 	return &view{engine: e, key: key, spec: spec, generation: generation, retries: make(chan struct{}, 1), interrupt: func() {}}
 }
 
-// setGeneration publishes the last answer with the generation of one more who asks.
+// setGeneration publishes the last answer with a new generation.
 func (v *view) setGeneration(generation int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -75,7 +75,7 @@ func (v *view) setGeneration(generation int64) {
 	}
 }
 
-// close publishes nothing any more.
+// close prevents further answers.
 func (v *view) close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -89,11 +89,11 @@ func (v *view) close() {
 func (v *view) retry() {
 	select {
 	case v.retries <- struct{}{}:
-	default: // one that is under way is enough
+	default: // a retry is pending
 	}
 }
 
-// run follows until ctx ends.
+// run watches until ctx ends.
 func (v *view) run(ctx context.Context) {
 	defer v.close()
 	for failures := 0; ctx.Err() == nil; {
@@ -110,8 +110,8 @@ func (v *view) run(ctx context.Context) {
 		switch {
 		case err == nil: // interrupted
 			failures = 0
-			// Before there is an answer only a review does that; then whoever makes objects
-			// may bring it about at will.
+			// Before the first answer only a review interrupts; later anybody who creates
+			// objects may cause it.
 			if v.hasAnswer() {
 				v.wait(ctx, time.Until(began.Add(minPublishInterval)))
 			}
@@ -119,7 +119,7 @@ func (v *view) run(ctx context.Context) {
 			failures = 0
 			v.wait(ctx, refusalRetryInterval+rand.N(refusalRetryInterval)) //nolint:gosec // spreads load, guards nothing
 		default: // no answer, or one about the agent's own credential
-			v.engine.cfg.Logger.V(1).Info("view is tried again", "key", v.key, "err", err.Error())
+			v.engine.cfg.Logger.V(1).Info("View is retried", "key", v.key, "err", err.Error())
 			d := min(minBackoff<<min(failures, 16), maxBackoff)
 			v.wait(ctx, d/2+rand.N(d/2)) //nolint:gosec // as above
 			failures++
@@ -127,7 +127,7 @@ func (v *view) run(ctx context.Context) {
 	}
 }
 
-// wait returns after a time, or at a retry, or at the end of ctx.
+// wait returns after a time, at a retry, or when ctx ends.
 func (v *view) wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -138,7 +138,8 @@ func (v *view) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// watch returns nil when it was interrupted, or why there is nothing to follow.
+// watch lists and watches the objects. It returns nil when it was interrupted, or why they
+// cannot be watched.
 func (v *view) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -164,14 +165,14 @@ func (v *view) watch(ctx context.Context) error {
 	return s.refusal
 }
 
-// setWatch makes what is followed one that can be interrupted.
+// setWatch records the present watch, so that it can be interrupted.
 func (v *view) setWatch(m *meta.RESTMapping, interrupt context.CancelFunc) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.mapping, v.interrupt = m, interrupt
 }
 
-// refuse publishes why there is no result.
+// refuse publishes a refusal.
 func (v *view) refuse(r *wire.Refusal) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -184,8 +185,8 @@ func (v *view) refuse(r *wire.Refusal) {
 	v.publish(encodeRefusal(r))
 }
 
-// uncountList leaves the list that is shown out of the memory count, because another is read
-// that will replace it.
+// uncountList subtracts the shown list from the used memory, because the list that is being
+// read replaces it.
 func (v *view) uncountList() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -194,8 +195,8 @@ func (v *view) uncountList() {
 	}
 }
 
-// reuseBytes returns an item of a list that is read anew in the bytes of the one that is
-// shown, if they are the same.
+// reuseBytes returns an item of a reloaded list with the bytes of the shown list, if they are
+// equal.
 func (v *view) reuseBytes(i item) item {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -208,7 +209,7 @@ func (v *view) reuseBytes(i item) item {
 	return i
 }
 
-// setShownList publishes a list that is complete, and all that it becomes.
+// setShownList publishes a complete list, and from then on its changes.
 func (v *view) setShownList(l *list) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -220,7 +221,7 @@ func (v *view) setShownList(l *list) {
 	v.schedulePublish()
 }
 
-// applyEvent applies an event to the list that is shown. The error refuses the view.
+// applyEvent applies an event to the shown list. The error refuses the view.
 func (v *view) applyEvent(l *list, i item) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -238,7 +239,7 @@ func (v *view) applyEvent(l *list, i item) error {
 	return nil
 }
 
-// schedulePublish publishes the list, at once or when it is time; v.mu is held.
+// schedulePublish publishes the list, now or after minPublishInterval. The caller holds v.mu.
 func (v *view) schedulePublish() {
 	wait := time.Until(v.published.Add(minPublishInterval))
 	switch {
@@ -259,13 +260,13 @@ func (v *view) publishDelayed() {
 	}
 }
 
-// publishList publishes the list; v.mu is held.
+// publishList publishes the list. The caller holds v.mu.
 func (v *view) publishList() {
 	v.setRefusal(nil)
 	v.publish(v.list.encode(v.body))
 }
 
-// publish gives an answer that differs from the last; v.mu is held.
+// publish publishes an answer that differs from the last. The caller holds v.mu.
 func (v *view) publish(body []byte) {
 	if bytes.Equal(v.body, body) {
 		return
@@ -274,7 +275,7 @@ func (v *view) publish(body []byte) {
 	v.engine.publish(v.key, v.generation, body)
 }
 
-// setRefusal keeps what a view waits for up to date; v.mu is held.
+// setRefusal sets the refusal, and starts or stops what may end it. The caller holds v.mu.
 func (v *view) setRefusal(r *wire.Refusal) {
 	was, is := causeOf(v.refusal), causeOf(r)
 	v.refusal = r
@@ -304,14 +305,14 @@ func causeOf(r *wire.Refusal) wire.Cause {
 	return r.Cause
 }
 
-// isRefusedFor reports whether a view is refused, and for what.
+// isRefusedFor reports whether a view is refused for a cause.
 func (v *view) isRefusedFor(cause wire.Cause) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return causeOf(v.refusal) == cause
 }
 
-// setList shows a list in place of another; v.mu is held.
+// setList replaces the shown list. The caller holds v.mu.
 func (v *view) setList(l *list) {
 	if v.list != nil && v.list != l {
 		v.list.release()
@@ -319,7 +320,7 @@ func (v *view) setList(l *list) {
 	v.list = l
 }
 
-// stopTimer drops what waits to be published; v.mu is held.
+// stopTimer cancels the pending answer. The caller holds v.mu.
 func (v *view) stopTimer() {
 	if v.timer != nil {
 		v.timer.Stop()
