@@ -93,7 +93,6 @@ func (f *fault) breaks(method, path string) (broken, effect bool) {
 	return true, f.after
 }
 
-// RoundTrip implements http.RoundTripper.
 func (c *client) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err

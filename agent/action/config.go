@@ -20,27 +20,27 @@ import (
 )
 
 const (
-	// workers is how many actions on objects are executed at once.
+	// workers bounds the actions on objects that are executed at once.
 	workers = 16
-	// releaseWorkers is how many actions of Helm are, each of which takes a process.
+	// releaseWorkers bounds the actions of Helm that are, each of which needs a process.
 	releaseWorkers = 2
-	// requestTimeout is longer than an API server takes for a request by itself.
+	// requestTimeout exceeds the time that an API server takes for a request.
 	requestTimeout = 90 * time.Second
-	// minBackoff and maxBackoff are between tries.
+	// minBackoff and maxBackoff bound the time between attempts.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 30 * time.Second
-	// minRefreshInterval is the shortest time between two resets of what the cluster serves.
+	// minRefreshInterval separates two refreshes of discovery.
 	minRefreshInterval = 10 * time.Second
-	// maxTotalSize is how many bytes the objects of all results may have that are published.
+	// maxTotalSize bounds the objects of all published results, in bytes.
 	maxTotalSize = 64 << 20
-	// maxTries is how often an action is tried, over some 30 seconds, that the API server
-	// answers with an error of its own.
+	// maxTries bounds the attempts, over some 30 seconds, at an action that the API server
+	// answers with an internal error.
 	maxTries = 9
 )
 
-// Door lets users of the hub in.
+// Door authorizes users of the hub.
 type Door interface {
-	// Config reaches the cluster as the requester. The error refuses it.
+	// Config returns a configuration that acts as the requester. The error refuses it.
 	Config(r wire.Requester) (*rest.Config, error)
 }
 
@@ -49,33 +49,32 @@ type Resources interface {
 	// Resource wraps a mapping.NoMatchError or mapping.ErrAmbiguous, if the cluster was
 	// read.
 	Resource(t wire.Target) (*meta.RESTMapping, error)
-	// Reset says that the cluster may serve something else.
+	// Reset discards the cached discovery, because the cluster may serve something else.
 	Reset()
 }
 
-// Releases has Helm do things with releases.
+// Releases runs Helm.
 type Releases interface {
-	// Run does what is asked as the requester; see helm.Runner.
+	// Run executes a request as the requester; see helm.Runner.
 	Run(ctx context.Context, by wire.Requester, request message.Request, on helm.Events) (message.Answer, error)
 }
 
-// Config is what an engine is made of.
+// Config configures an engine.
 type Config struct {
 	// Door and Resources are required.
 	Door      Door
 	Resources Resources
-	// Entries are the ConfigMaps of the agent's namespace, as the agent itself. Nothing
-	// must be written through them by a process that has lost its lease. Required.
+	// Entries accesses the ConfigMaps of the agent's namespace, as the agent itself. It must
+	// refuse writes of a process that has lost its lease. Required.
 	Entries corev1client.ConfigMapInterface
-	// Guard wraps what reaches the cluster as a requester, for the same reason; nil does
-	// not.
+	// Guard wraps the transports that act as a requester, for the same reason; it may be nil.
 	Guard func(http.RoundTripper) http.RoundTripper
 	// Releases is required.
 	Releases Releases
 	Logger   logr.Logger
 }
 
-// Validate says what is missing.
+// Validate returns an error if a required field is missing.
 func (c *Config) Validate() error {
 	if c.Door == nil || c.Resources == nil || c.Entries == nil || c.Releases == nil {
 		return errors.New("actions need a door, resources, entries and releases")

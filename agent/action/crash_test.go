@@ -70,7 +70,7 @@ var crashes = map[string]crash{
 		refused: wire.CauseUnknown, writes: []string{"POST"},
 	},
 	"create: recorded": {
-		reason: "the ledger has the outcome", action: create, crash: atOutcome,
+		reason: "the action log has the outcome", action: create, crash: atOutcome,
 		writes: []string{"POST"}, left: map[string]any{"ours": "1"},
 	},
 	"create: recorded, and deleted since": {
@@ -78,7 +78,7 @@ var crashes = map[string]crash{
 		writes: []string{"POST"},
 	},
 	"create: refused, and recorded": {
-		reason: "the ledger has the refusal", action: create, before: theirs, crash: atOutcome, meanwhile: gone,
+		reason: "the action log has the refusal", action: create, before: theirs, crash: atOutcome, meanwhile: gone,
 		refused: wire.CauseRequest,
 	},
 	"update: started": {
@@ -102,7 +102,7 @@ var crashes = map[string]crash{
 		refused: wire.CauseUnknown, writes: []string{"PATCH"}, left: map[string]any{"theirs": "2"},
 	},
 	"update: recorded": {
-		reason: "the ledger has the outcome", action: update, before: theirs, crash: atOutcome, meanwhile: theirs,
+		reason: "the action log has the outcome", action: update, before: theirs, crash: atOutcome, meanwhile: theirs,
 		writes: []string{"PATCH"}, left: map[string]any{"theirs": "2"},
 	},
 	"delete: started": {
@@ -122,7 +122,7 @@ var crashes = map[string]crash{
 		writes: []string{"DELETE"},
 	},
 	"delete: recorded": {
-		reason: "the ledger has the outcome", action: remove, before: theirs, crash: atOutcome, meanwhile: theirs,
+		reason: "the action log has the outcome", action: remove, before: theirs, crash: atOutcome, meanwhile: theirs,
 		writes: []string{"DELETE"}, left: map[string]any{"theirs": "2"},
 	},
 	"update of another kind: started, and its kind is gone": {
@@ -138,7 +138,7 @@ var crashes = map[string]crash{
 		refused: wire.CauseUnknown,
 	},
 	"delete of another kind: started, and its version is gone": {
-		reason: "the object is there, in a version that the ledger does not know", action: deletion(wire.Target{Resource: "widgets", Namespace: "app", Name: "w"}),
+		reason: "the object is there, in a version that the action log does not know", action: deletion(wire.Target{Resource: "widgets", Namespace: "app", Name: "w"}),
 		before: func(r *rig) {
 			r.server.put(widgetPath, map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "app"}})
 		},
@@ -244,7 +244,7 @@ func TestFaultsOfAPIServer(t *testing.T) {
 		refused wire.Cause
 		tries   int // writes of the object that took effect
 	}{
-		"the ledger is not read":                  {"nothing was written: once more", wire.VerbCreate, &fault{method: "GET", path: entriesPath}, nil, "", 1},
+		"the action log is not read":              {"nothing was written: once more", wire.VerbCreate, &fault{method: "GET", path: entriesPath}, nil, "", 1},
 		"the entry is not made":                   {"nothing was written: once more", wire.VerbCreate, &fault{method: "POST", path: entriesPath}, nil, "", 1},
 		"the entry is made without an answer":     {"it is this process's, which has not begun", wire.VerbCreate, &fault{method: "POST", path: entriesPath, after: true}, nil, "", 1},
 		"an update's entry without an answer":     {"likewise", wire.VerbUpdate, &fault{method: "POST", path: entriesPath, after: true}, nil, "", 1},
@@ -263,7 +263,7 @@ func TestFaultsOfAPIServer(t *testing.T) {
 		"the deletion has no answer":              {"the object is gone", wire.VerbDelete, &fault{method: "DELETE", path: settingsPath, after: true}, nil, "", 1},
 		"no answer, and then a failure":           {"the second try has begun", wire.VerbCreate, &fault{method: "POST", path: entriesPath, after: true}, refuseOnce("POST", "/api/v1/namespaces/app/configmaps", 500, metav1.StatusReasonInternalError), wire.CauseUnknown, 0},
 		"the outcome is not written":              {"it is known: once more", wire.VerbCreate, &fault{method: "PUT", path: entriesPath}, nil, "", 1},
-		"the outcome is written without answer":   {"the ledger has it", wire.VerbCreate, &fault{method: "PUT", path: entriesPath, after: true}, nil, "", 1},
+		"the outcome is written without answer":   {"the action log has it", wire.VerbCreate, &fault{method: "PUT", path: entriesPath, after: true}, nil, "", 1},
 		"a deletion's outcome is not written":     {"it is known: once more", wire.VerbDelete, &fault{method: "PUT", path: entriesPath}, nil, "", 1},
 		"the refusal of a creation is not stored": {"it is known: once more", wire.VerbCreate, &fault{method: "PUT", path: entriesPath}, refuseOnce("POST", "/api/v1/namespaces/app/configmaps", 403, metav1.StatusReasonForbidden), wire.CauseRequest, 0},
 	}
@@ -329,7 +329,7 @@ func TestGeneratedNameIsThatOfEntry(t *testing.T) {
 		name, _, _ := unstructured.NestedString(decode(t, p.result(t)), "metadata", "name")
 		recorded, _, _ := unstructured.NestedString(r.server.object(entryPath(1)).Object, "data", entryKey)
 		if !strings.Contains(recorded, `"name":"`+name+`"`) {
-			t.Errorf("the object is named %q, the ledger has %s", name, recorded)
+			t.Errorf("the object is named %q, the action log has %s", name, recorded)
 		}
 	})
 }

@@ -1,26 +1,26 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package action does what users of the hub ask for once: it creates, updates or deletes
-// an object of the cluster, as that user, through the kube door.
+// Package action executes the actions of users of the hub, each once: it creates, updates or
+// deletes an object of the cluster, or a Helm release, as that user, through the kube door.
 //
-// Each action is done once for each UID and generation of its object on the hub, whatever
-// is cut or restarted. A ledger of ConfigMaps in the agent's namespace says so: the
-// creation of an entry, before the action, is the test of once; its outcome is written
-// after it. An entry without an outcome, of a process that is no more, is settled by
-// looking: what is created or updated bears a mark ([Mark]), and the entry has the UID
-// and the version of what was there before. Where that cannot tell, the outcome is
-// unknown, and said to be: nothing is ever done twice.
+// An action is executed once for each UID and generation of its object on the hub, whatever
+// is interrupted or restarted. The action log, ConfigMaps in the agent's namespace, ensures
+// that: an entry is created before the action, and its outcome is written afterwards. If an
+// entry of an earlier process has no outcome, it is determined by reading the object:
+// created and updated objects have an annotation ([Annotation]), and the entry has the UID
+// and the version of the object before the action. If that does not determine the outcome,
+// it is reported as unknown: nothing is ever done twice.
 //
-// An entry stays for a week after its end, also when the hub has withdrawn the action: the
-// hub withdraws those of a cluster that is not accepted, and may send them again. 10,000
-// stay at most, and those of actions that the hub still wants.
+// An entry is kept for a week after its end, even when the hub has deleted the action: the
+// hub deletes those of a cluster that is not accepted, and may send them again. At most
+// 10,000 entries are kept, besides those of actions that the hub has.
 //
-// In memory stay the results, for Sync, and no templates of what was answered. The objects
-// of all results have 64 MiB together; one that finds no room is left out.
+// Results stay in memory for Sync, templates only until their action is answered. The objects
+// of all results may have 64 MiB together; one that does not fit is omitted.
 //
-// engine.go receives and publishes, execute.go goes from request to outcome, plan.go finds
-// out what is to be written, perform.go writes, settle.go looks, result.go makes errors
-// refusals, ledger.go and collect.go keep the entries, legacy.go and ingress.go know the
-// API versions that were.
+// engine.go receives actions and publishes results, execute.go goes from request to outcome,
+// plan.go decides what to write, perform.go writes, outcome.go determines the outcome of an
+// interrupted action, result.go converts errors to refusals, log.go and expiry.go store the
+// entries, versions.go and ingress.go convert removed API versions, release.go runs Helm.
 package action

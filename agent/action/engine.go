@@ -24,14 +24,14 @@ type Engine struct {
 	cfg    Config
 	source *resource.Source
 	mirror *resource.Mirror
-	// queues are that of actions on objects and that of actions of Helm, which take long.
+	// queues are that of actions on objects, and that of actions of Helm, which take long.
 	queues [2]workqueue.TypedRateLimitingInterface[string]
 	log    *actionLog
 
 	mu sync.Mutex
 	// All below are guarded by mu.
 	//
-	// requests are what the hub wants, by key, and entries the names of their entries.
+	// requests has the actions of the hub, by key, and entries the names of their entries.
 	requests map[string]*request
 	entries  map[string]struct{}
 	// sizes are the bytes of the objects in the published results, by key; held is their
@@ -39,11 +39,11 @@ type Engine struct {
 	sizes       map[string]int
 	totalSize   int
 	refreshedAt time.Time // see relearn
-	// openReleases is how many actions of Helm are not answered.
+	// openReleases counts the actions of Helm that are not answered.
 	openReleases int
 }
 
-// New returns an engine without actions, which makes no request before Run.
+// New returns an engine without actions, which sends no request before Run.
 func New(cfg Config) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func (e *Engine) Source() *resource.Source { return e.source }
 // Mirror receives the actions.
 func (e *Engine) Mirror() *resource.Mirror { return e.mirror }
 
-// Run executes actions until ctx ends, and returns when none is being executed any more.
-// An engine runs once.
+// Run executes actions until ctx ends, and waits for those that are being executed. An engine
+// runs once.
 func (e *Engine) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { e.log.run(ctx) })
@@ -85,7 +85,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// shutDown ends the queues.
+// shutDown shuts the queues down.
 func (e *Engine) shutDown() {
 	for _, queue := range e.queues {
 		queue.ShutDown()
@@ -107,7 +107,7 @@ func (e *Engine) putAction(version resource.Resource) {
 		e.reportProgress(&r, "waiting for other releases of this cluster")
 	}
 	queue := e.queues[r.queue()]
-	queue.Forget(r.key) // the tries of the version before are not its own
+	queue.Forget(r.key) // the attempts at the version before do not count
 	queue.Add(r.key)
 }
 
@@ -116,11 +116,11 @@ func (e *Engine) deleteAction(key string) {
 	e.removeRequest(key)
 	e.mu.Unlock()
 	for _, queue := range e.queues {
-		queue.Add(key) // a worker that is at it publishes first
+		queue.Add(key) // a worker that executes it publishes first
 	}
 }
 
-// removeRequest forgets what the hub wanted under a key; e.mu is held.
+// removeRequest removes the action of a key. The caller holds e.mu.
 func (e *Engine) removeRequest(key string) {
 	if r, ok := e.requests[key]; ok {
 		e.finishRelease(r)
@@ -129,7 +129,7 @@ func (e *Engine) removeRequest(key string) {
 	}
 }
 
-// finishRelease counts an action of Helm no more; e.mu is held.
+// finishRelease updates the count of open actions of Helm. The caller holds e.mu.
 func (e *Engine) finishRelease(r *request) {
 	if r.queue() == releaseQueue {
 		e.openReleases--
@@ -141,7 +141,7 @@ func (e *Engine) setSynced() {
 	e.log.setSynced()
 }
 
-// isWanted reports whether the hub wants the action of an entry.
+// isWanted reports whether the hub has the action of an entry.
 func (e *Engine) isWanted(entryName string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,15 +149,15 @@ func (e *Engine) isWanted(entryName string) bool {
 	return ok
 }
 
-// request returns nil for what is not wanted.
+// request returns nil if the hub does not have the action any more.
 func (e *Engine) request(key string) *request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.requests[key]
 }
 
-// processNext executes the next action of a lane. A queue hands no key to two workers at once; a
-// version of another lane waits for nobody, and what is said of an earlier one is dropped.
+// processNext executes the next action of a queue. A queue passes no key to two workers at once; a
+// version in the other queue does not wait, and the result of an earlier one is dropped.
 func (e *Engine) processNext(ctx context.Context, l queueKind) bool {
 	queue := e.queues[l]
 	key, shutdown := queue.Get()
@@ -174,20 +174,20 @@ func (e *Engine) processNext(ctx context.Context, l queueKind) bool {
 	case errors.As(err, &unread):
 		queue.AddAfter(key, unread.retryAfter)
 	default:
-		e.cfg.Logger.Error(err, "Action is tried again", "key", key)
+		e.cfg.Logger.Error(err, "Action is retried", "key", key)
 		queue.AddRateLimited(key)
 	}
 	return true
 }
 
-// process brings one action to its result. After an error it is to be tried again.
+// process publishes the result of one action. After an error it is to be retried.
 func (e *Engine) process(ctx context.Context, key string, l queueKind) error {
 	r := e.request(key)
 	switch {
 	case r == nil:
 		e.unpublish(key)
 		return nil
-	case r.answered, r.queue() != l: // a try that was put off before this version came
+	case r.answered, r.queue() != l: // a retry of an earlier version
 		return nil
 	case r.invalid != nil:
 		return e.publish(r, wire.ActionResult{Refusal: wire.Refuse(wire.CauseTarget, "", r.invalid.Error())})
@@ -199,7 +199,7 @@ func (e *Engine) process(ctx context.Context, key string, l queueKind) error {
 	return e.publish(r, result)
 }
 
-// run brings an action to its outcome. After an error it is to be tried again.
+// run executes an action. After an error it is to be retried.
 func (e *Engine) run(ctx context.Context, r *request) (wire.ActionResult, error) {
 	if r.queue() == releaseQueue {
 		return e.executeRelease(ctx, r)
@@ -207,7 +207,7 @@ func (e *Engine) run(ctx context.Context, r *request) (wire.ActionResult, error)
 	return e.execute(ctx, *r)
 }
 
-// unpublish takes back what was published under a key that is not wanted.
+// unpublish removes the result of a key whose action the hub does not have any more.
 func (e *Engine) unpublish(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -217,8 +217,8 @@ func (e *Engine) unpublish(key string) {
 	}
 }
 
-// publish hands a result to Sync, unless another version came meanwhile. A template is
-// not kept any more once its action was answered.
+// publish passes a result to Sync, unless another version was received meanwhile. It drops
+// the template of an answered action.
 func (e *Engine) publish(r *request, result wire.ActionResult) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -242,9 +242,8 @@ func (e *Engine) publish(r *request, result wire.ActionResult) error {
 	return nil
 }
 
-// reserveSize takes the bytes of an object in place of what the key has, false if there is no
-// room for them. Results stay in memory for as long as the hub wants their actions. e.mu
-// is held.
+// reserveSize replaces the size of the object of a key, and reports whether it fits. Results stay
+// in memory for as long as the hub has their actions. The caller holds e.mu.
 func (e *Engine) reserveSize(key string, size int) bool {
 	e.totalSize -= e.sizes[key]
 	delete(e.sizes, key)
@@ -256,18 +255,18 @@ func (e *Engine) reserveSize(key string, size int) bool {
 	return true
 }
 
-// isPersistent reports whether an API server goes on answering with an error of its own.
+// isPersistent reports whether an API server keeps answering with an internal error.
 func (e *Engine) isPersistent(r request, err error) bool {
 	return apierrors.IsInternalError(err) && e.triesExhausted(r)
 }
 
-// triesExhausted reports whether an action was tried often enough.
+// triesExhausted reports whether an action may not be retried any more.
 func (e *Engine) triesExhausted(r request) bool {
 	return e.queues[r.queue()].NumRequeues(r.key) >= maxTries
 }
 
-// refreshDiscovery has what the cluster serves read anew, because a path of it is not served. It
-// does nothing if that was so a moment ago, for a requester may cause it.
+// refreshDiscovery reads discovery again, because a path is not served. It does nothing within
+// minRefreshInterval of the last time, because a requester may cause it.
 func (e *Engine) refreshDiscovery() {
 	e.mu.Lock()
 	recent := !e.refreshedAt.IsZero() && time.Since(e.refreshedAt) < minRefreshInterval
@@ -276,11 +275,11 @@ func (e *Engine) refreshDiscovery() {
 	}
 	e.mu.Unlock()
 	if !recent {
-		e.cfg.Resources.Reset() // not under the lock: it waits for a reading, and Sync must not
+		e.cfg.Resources.Reset() // without the lock: it waits for a refresh, which Sync must not
 	}
 }
 
-// staleDiscoveryError says that a resource may be one that is served since the cluster was read.
+// staleDiscoveryError is returned for a resource that may be served since discovery was read.
 type staleDiscoveryError struct {
 	cause      error
 	retryAfter time.Duration
@@ -288,8 +287,7 @@ type staleDiscoveryError struct {
 
 func (e *staleDiscoveryError) Error() string { return e.cause.Error() }
 
-// checkStale returns an staleDiscoveryError if what the cluster serves was read before the request
-// came.
+// checkStale returns an staleDiscoveryError if discovery was read before the request was received.
 func checkStale(r request, err error) error {
 	var none *mapping.NoMatchError
 	if errors.As(err, &none) && none.ReadAt.Before(r.received) {

@@ -94,7 +94,7 @@ func TestResultIsRemovedWithAction(t *testing.T) {
 			t.Error("what was done was undone")
 		}
 		if r.server.object(entryPath(1)) == nil {
-			t.Error("the ledger has dropped the entry")
+			t.Error("the action log has dropped the entry")
 		}
 		p.send(t, version(t, action(wire.VerbCreate, settingsTemplate), 1))
 		synctest.Wait()
@@ -203,7 +203,7 @@ func TestInvalidActionIsRefused(t *testing.T) {
 		change func(*resource.Resource)
 	}{
 		"no JSON":              {"the body is not the wire's", func(v *resource.Resource) { v.Body = []byte("x") }},
-		"no UID":               {"the ledger could not tell it from others", func(v *resource.Resource) { v.UID = "" }},
+		"no UID":               {"the action log could not tell it from others", func(v *resource.Resource) { v.UID = "" }},
 		"a UID that is a path": {"it names a ConfigMap", func(v *resource.Resource) { v.UID = "../secrets/x" }},
 		"a UID that is long":   {"likewise", func(v *resource.Resource) { v.UID = strings.Repeat("a", 300) }},
 		"a generation below 0": {"it could be that of another UID", func(v *resource.Resource) { v.Generation = -1 }},

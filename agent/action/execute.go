@@ -14,8 +14,8 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// execute brings an action to its outcome: by performing it, or by what the ledger says.
-// After an error it is to be tried again.
+// execute performs an action, or returns the outcome in the action log. After an error it is to
+// be retried.
 func (e *Engine) execute(ctx context.Context, r request) (wire.ActionResult, error) {
 	known, err := e.log.getEntry(ctx, r)
 	switch {
@@ -30,12 +30,12 @@ func (e *Engine) execute(ctx context.Context, r request) (wire.ActionResult, err
 	}
 }
 
-// executeNew executes an action that the ledger does not have. A refusal before anything is
-// written is recorded nowhere: the next try may end in another way, and is the first.
+// executeNew executes an action without an entry. A refusal before the first write is not
+// recorded: the next attempt may succeed, and is the first.
 func (e *Engine) executeNew(ctx context.Context, r request) (wire.ActionResult, error) {
 	p, err := e.prepare(ctx, r)
 	if isNotServed(err) {
-		e.refreshDiscovery() // the version that was found may be no more
+		e.refreshDiscovery() // the version may have been removed
 		p, err = e.prepare(ctx, r)
 	}
 	if err != nil {
@@ -52,8 +52,8 @@ func (e *Engine) executeNew(ctx context.Context, r request) (wire.ActionResult, 
 	return e.recordOutcome(ctx, p, obj, err)
 }
 
-// prepare plans an action, and reads what is there where something has to be. The plan is
-// never nil.
+// prepare plans an action, and reads the object that it updates or deletes. The plan is never
+// nil.
 func (e *Engine) prepare(ctx context.Context, r request) (*plan, error) {
 	p, err := e.buildPlan(r)
 	if err == nil {
@@ -65,8 +65,7 @@ func (e *Engine) prepare(ctx context.Context, r request) (*plan, error) {
 	return p, err
 }
 
-// refuse returns nil if an error, of a time when nothing was written yet, is worth another
-// try.
+// refuse returns nil if an error, before the first write, may be retried.
 func (e *Engine) refuse(r request, err error) *wire.Refusal {
 	if e.isPersistent(r, err) {
 		return wire.Refuse(wire.CauseRequest, metav1.StatusReasonInternalError, err.Error())
@@ -74,8 +73,7 @@ func (e *Engine) refuse(r request, err error) *wire.Refusal {
 	return refusalOf(err)
 }
 
-// recordedResult publishes an outcome again, with the object as it is now. What the requester
-// cannot read, or not at once, is left out.
+// recordedResult returns a recorded outcome, with the present object if the requester can read it.
 func (e *Engine) recordedResult(ctx context.Context, r request, known *logEntry) wire.ActionResult {
 	p := newPlan(r, known)
 	if known.Refusal != nil || r.action.Verb == wire.VerbDelete || e.connect(p) != nil {
@@ -88,7 +86,7 @@ func (e *Engine) recordedResult(ctx context.Context, r request, known *logEntry)
 	return p.result(obj, nil)
 }
 
-// resume goes on with an action that was started and has no outcome in the ledger.
+// resume continues an action that was started and has no outcome in the action log.
 func (e *Engine) resume(ctx context.Context, r request, known *logEntry) (wire.ActionResult, error) {
 	progress := e.log.progress(known)
 	if progress.concluded {
@@ -103,7 +101,7 @@ func (e *Engine) resume(ctx context.Context, r request, known *logEntry) (wire.A
 	}
 	err := e.connect(p)
 	if progress.performed {
-		if err != nil { // the requester is let in no more
+		if err != nil { // the requester is not authorized any more
 			return e.recordOutcome(ctx, p, nil, fmt.Errorf("%w: %w", errUnknown, err))
 		}
 		obj, err := e.determineOutcome(ctx, p)
@@ -117,7 +115,7 @@ func (e *Engine) resume(ctx context.Context, r request, known *logEntry) (wire.A
 	return e.recordOutcome(ctx, p, obj, err)
 }
 
-// restorePlan plans anew what an entry records. The plan has no object if that fails.
+// restorePlan plans a recorded action again. The plan has no object if that fails.
 func (e *Engine) restorePlan(r request, known *logEntry) (*plan, error) {
 	p := newPlan(r, known)
 	if r.action.Verb == wire.VerbDelete {
@@ -133,7 +131,7 @@ func (e *Engine) restorePlan(r request, known *logEntry) (*plan, error) {
 	return p, nil
 }
 
-// recordOutcome records the outcome that an object or an error is.
+// recordOutcome records an object or an error as the outcome.
 func (e *Engine) recordOutcome(ctx context.Context, p *plan, obj *unstructured.Unstructured, err error) (wire.ActionResult, error) {
 	if isNotServed(err) {
 		e.refreshDiscovery()
@@ -143,7 +141,7 @@ func (e *Engine) recordOutcome(ctx context.Context, p *plan, obj *unstructured.U
 	}
 	refusal := refusalOf(err)
 	if err != nil && refusal == nil {
-		// An undecided error may be of the look after a write that was sent.
+		// An undecided error may be of a read after a write that was sent.
 		if isUnsent(err) && !errors.Is(err, errUndecided) {
 			e.log.setUnsent(p.entry)
 		}

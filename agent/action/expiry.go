@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// retention and maxEntries are how long entries stay after their end, and how many.
+	// retention and maxEntries bound how long entries are kept after their end, and how many.
 	retention  = 7 * 24 * time.Hour
 	maxEntries = 10_000
-	// pageSize is how many entries are read at once.
+	// pageSize is the number of entries in a page of the list.
 	pageSize = 500
 )
 
-// expiringEntry is an entry that is removed when its time comes.
+// expiringEntry is an entry that will be deleted.
 type expiringEntry struct {
 	name string
-	// at is when it ended, or was started if it has no end: an action that the hub has
-	// withdrawn on the way is not brought to one.
+	// at is its end, or its start if it has no end: an action that the hub has deleted
+	// meanwhile never ends.
 	at time.Time
 }
 
-// run removes what is not needed any more until ctx ends: once the hub has sent which
-// actions it wants, and with the start and the end of each action.
+// run deletes expired entries until ctx ends: once the hub has sent all actions, and with the
+// start and the end of each action.
 func (l *actionLog) run(ctx context.Context) {
 	for {
 		select {
@@ -41,13 +41,13 @@ func (l *actionLog) run(ctx context.Context) {
 		case <-l.wakeups:
 		}
 		if err := l.collect(ctx); err != nil && ctx.Err() == nil {
-			l.log.Error(err, "Entries of the ledger stay until the next action")
+			l.log.Error(err, "Expired entries of the action log cannot be deleted before the next action")
 		}
 	}
 }
 
-// setSynced begins the collection: the hub has sent which actions it wants. Before that, an
-// entry that is old may be of an action that is about to be sent again.
+// setSynced allows expired entries to be deleted, once the hub has sent all actions. Before that
+// an old entry may be of an action that is about to be sent again.
 func (l *actionLog) setSynced() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,7 @@ func (l *actionLog) setSynced() {
 	l.wake()
 }
 
-// wake has run look; l.mu is held.
+// wake wakes run up. The caller holds l.mu.
 func (l *actionLog) wake() {
 	if !l.synced {
 		return
@@ -66,8 +66,7 @@ func (l *actionLog) wake() {
 	}
 }
 
-// openEntry opens an entry that is about to be made. It is removed when its time comes, even
-// if it never ends.
+// openEntry records that an entry is being created. It expires even if it never ends.
 func (l *actionLog) openEntry(name string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +74,7 @@ func (l *actionLog) openEntry(name string, at time.Time) {
 	l.schedule(name, at)
 }
 
-// closeEntry has an entry removed when its time comes, from its end on.
+// closeEntry records the end of an entry, from which it expires.
 func (l *actionLog) closeEntry(name string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +82,7 @@ func (l *actionLog) closeEntry(name string, at time.Time) {
 	l.schedule(name, at)
 }
 
-// schedule takes an entry for the youngest; l.mu is held.
+// schedule appends an entry as the youngest. The caller holds l.mu.
 func (l *actionLog) schedule(name string, at time.Time) {
 	l.expiring = slices.DeleteFunc(l.expiring, func(known expiringEntry) bool { return known.name == name })
 	l.expiring = append(l.expiring, expiringEntry{name: name, at: at})
@@ -107,7 +106,7 @@ func (l *actionLog) collect(ctx context.Context) error {
 	}
 }
 
-// takeExpired takes out the oldest entry that is not needed any more.
+// takeExpired removes and returns the oldest expired entry.
 func (l *actionLog) takeExpired() (expiringEntry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +123,7 @@ func (l *actionLog) takeExpired() (expiringEntry, bool) {
 	return expiringEntry{}, false
 }
 
-// load reads, once, what earlier processes left.
+// load lists, once, the entries of earlier processes.
 func (l *actionLog) load(ctx context.Context) error {
 	if l.isLoaded() {
 		return nil
@@ -163,7 +162,7 @@ func (l *actionLog) isLoaded() bool {
 	return l.loaded
 }
 
-// merge adds entries that were read. What happened to one here since is known better.
+// merge adds entries that were listed, unless this process has a later state of them.
 func (l *actionLog) merge(all []expiringEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// convertIngress gives backends and path types their form of today.
+// convertIngress converts backends and path types to networking.k8s.io/v1.
 func convertIngress(obj *unstructured.Unstructured, _ wire.Verb) bool {
 	spec, ok := obj.Object["spec"].(map[string]any)
 	if !ok {
@@ -50,14 +50,13 @@ func convertPath(path any) bool {
 		return false
 	}
 	if fields["pathType"] == nil {
-		fields["pathType"] = "ImplementationSpecific" // the default that was
+		fields["pathType"] = "ImplementationSpecific" // the former default
 	}
 	fields["backend"], ok = convertBackend(fields["backend"])
 	return ok
 }
 
-// convertBackend returns the form of today of a backend: one of a service, or of a
-// resource, which has not changed.
+// convertBackend converts the backend of a service. That of a resource has not changed.
 func convertBackend(backend any) (any, bool) {
 	b, ok := backend.(map[string]any)
 	if !ok {
@@ -82,7 +81,7 @@ func convertBackend(backend any) (any, bool) {
 	return map[string]any{"service": service}, true
 }
 
-// asList returns a list, empty where there is none, and false for what is none.
+// asList returns a list, empty for nil, and false for other values.
 func asList(value any) ([]any, bool) {
 	list, ok := value.([]any)
 	return list, ok || value == nil

@@ -32,43 +32,43 @@ const (
 	entryKey = "entry"
 )
 
-var errEntry = errors.New("outcome unknown: what the ledger has of the action cannot be read")
+var errEntry = errors.New("outcome unknown: the entry of the action log cannot be decoded")
 
-// logEntry is what the ledger has of one action.
+// logEntry is the entry of one action.
 type logEntry struct {
-	// Key is that of the action on the hub, for people.
+	// Key of the action on the hub, for people.
 	Key  string    `json:"key"`
 	Verb wire.Verb `json:"verb"`
-	// Resource, Namespace and Name say which object: as found, and as generated.
+	// Resource, Namespace and Name of the object, as resolved and generated.
 	Resource  schema.GroupVersionResource `json:"resource"`
 	Namespace string                      `json:"namespace,omitempty"`
 	Name      string                      `json:"name"`
-	// UID and Version are those of the object before; empty for one that is created.
+	// UID and Version of the object before the action; empty for one that is created.
 	UID     types.UID `json:"uid,omitempty"`
 	Version string    `json:"version,omitempty"`
-	// Process made the entry.
+	// Process has created the entry.
 	Process types.UID `json:"process"`
 	// Started is before anything was written, Ended when the outcome was known.
 	Started metav1.Time  `json:"started"`
 	Ended   *metav1.Time `json:"ended,omitempty"`
-	// Refusal is nil for what was done. Of an entry with an end.
+	// Refusal of an entry with an end; nil if the action was performed.
 	Refusal *wire.Refusal `json:"refusal,omitempty"`
-	// Warnings were given on the way.
+	// Warnings of the API server.
 	Warnings []string `json:"warnings,omitempty"`
-	// Release is what came of an action of Helm that was done, without a manifest.
+	// Release is the result of an action of Helm, without a manifest.
 	Release *message.Release `json:"release,omitempty"`
 
 	// stored is the ConfigMap, with its version.
 	stored *corev1.ConfigMap
 }
 
-// actionLog keeps the entries as ConfigMaps.
+// actionLog stores the entries as ConfigMaps.
 type actionLog struct {
 	client corev1client.ConfigMapInterface
 	log    logr.Logger
-	// process is that of the entries which are made here.
+	// process identifies this process in its entries.
 	process types.UID
-	// isWanted tells whether the hub wants the action of an entry.
+	// isWanted reports whether the hub has the action of an entry.
 	isWanted func(entryName string) bool
 	// wakeups wakes the collection.
 	wakeups chan struct{}
@@ -87,7 +87,7 @@ type actionLog struct {
 	synced bool
 }
 
-// progress is what this process knows of an action that has no outcome in the ledger.
+// progress is how far this process has come with an action without a recorded outcome.
 type progress struct {
 	// performed: something may have been written.
 	performed bool
@@ -103,8 +103,7 @@ func newActionLog(cfg Config, wanted func(entryName string) bool) *actionLog {
 	}
 }
 
-// getEntry returns nil if there is no entry. What is no entry counts as one whose outcome is
-// unknown.
+// getEntry returns nil if there is no entry. One that cannot be decoded has an unknown outcome.
 func (l *actionLog) getEntry(ctx context.Context, r request) (*logEntry, error) {
 	stored, err := l.client.Get(ctx, r.entryName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -115,13 +114,13 @@ func (l *actionLog) getEntry(ctx context.Context, r request) (*logEntry, error) 
 	}
 	e, err := decodeEntry(stored)
 	if err != nil {
-		l.log.Error(err, "Entry of an action cannot be read", "configMap", stored.Name)
+		l.log.Error(err, "Entry of the action log cannot be decoded", "configMap", stored.Name)
 		e.Ended, e.Refusal = &stored.CreationTimestamp, wire.Refuse(wire.CauseUnknown, "", errEntry.Error())
 	}
 	return e, nil
 }
 
-// decodeEntry decodes an entry. It is never nil.
+// decodeEntry decodes an entry, which is never nil.
 func decodeEntry(stored *corev1.ConfigMap) (*logEntry, error) {
 	e := &logEntry{}
 	if err := json.Unmarshal([]byte(stored.Data[entryKey]), e); err != nil {
@@ -131,8 +130,8 @@ func decodeEntry(stored *corev1.ConfigMap) (*logEntry, error) {
 	return e, nil
 }
 
-// progress returns how far this process has come with an action. What another process has
-// started may have been performed.
+// progress returns how far this process has come with an action. An action that another
+// process has started may have been performed.
 func (l *actionLog) progress(e *logEntry) progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,8 +157,8 @@ func (l *actionLog) setProgress(name string, p progress) {
 	l.open[name] = p
 }
 
-// createEntry creates the entry. After an error there may be one all the same, of which find
-// and progress know that nothing was performed yet.
+// createEntry creates the entry. It may exist even after an error; then the progress shows that
+// nothing was performed yet.
 func (l *actionLog) createEntry(ctx context.Context, r request, e *logEntry) error {
 	e.Key, e.Process, e.Started = r.key, l.process, metav1.Now()
 	raw, err := json.Marshal(e)
@@ -178,7 +177,7 @@ func (l *actionLog) createEntry(ctx context.Context, r request, e *logEntry) err
 	return nil
 }
 
-// updateEntry writes what is known now.
+// updateEntry writes the entry.
 func (l *actionLog) updateEntry(ctx context.Context, e *logEntry) error {
 	raw, err := json.Marshal(e)
 	if err != nil {
@@ -194,7 +193,7 @@ func (l *actionLog) updateEntry(ctx context.Context, e *logEntry) error {
 	return nil
 }
 
-// finishEntry writes the outcome.
+// finishEntry records the outcome.
 func (l *actionLog) finishEntry(ctx context.Context, e *logEntry, refusal *wire.Refusal) error {
 	l.setProgress(e.stored.Name, progress{performed: true, concluded: true, refusal: refusal})
 	now := metav1.Now()

@@ -13,15 +13,15 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// determineOutcome looks whether an action was performed that was started and has no outcome: by
-// another process, or by this one without a final answer.
+// determineOutcome reads whether an action was performed that has no outcome: another process
+// started it, or this one got no final answer.
 func (e *Engine) determineOutcome(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
 	obj, err := p.get(ctx)
 	switch {
 	case apierrors.IsNotFound(err) && !isNotServed(err):
 		obj = nil
 	case refusalOf(err) != nil:
-		return nil, fmt.Errorf("%w: %w", errUnknown, err) // the requester may not look, or cannot there any more
+		return nil, fmt.Errorf("%w: %w", errUnknown, err) // the requester may not read it, or not any more
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errUndecided, err)
 	}
@@ -39,8 +39,7 @@ func (e *Engine) determineOutcome(ctx context.Context, p *plan) (*unstructured.U
 	}
 }
 
-// resumeDelete deletes what is still there, if it is what was recorded: remove has that
-// as a precondition.
+// resumeDelete deletes an object that still exists, if it has the recorded UID.
 func (p *plan) resumeDelete(ctx context.Context, obj *unstructured.Unstructured) error {
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		return nil
@@ -53,7 +52,7 @@ func (p *plan) isWrittenBy(obj *unstructured.Unstructured) bool {
 	return obj.GetAnnotations()[Annotation] == p.request.annotationValue()
 }
 
-// isUnchanged reports whether nobody has written an object since it was recorded.
+// isUnchanged reports whether an object has the recorded version.
 func (p *plan) isUnchanged(obj *unstructured.Unstructured) bool {
 	return obj.GetUID() == p.entry.UID && obj.GetResourceVersion() == p.entry.Version
 }

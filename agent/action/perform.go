@@ -21,12 +21,12 @@ import (
 
 const (
 	fieldManager = "spokelet-action"
-	// maxConflicts is how often an update is made anew because somebody else wrote.
+	// maxConflicts bounds the repetitions of an update after conflicts.
 	maxConflicts = 10
 )
 
-// perform does the action. An error that is neither final nor unsent leaves open whether
-// it was done.
+// perform performs an action. An error that is neither final nor unsent leaves open whether it
+// was performed.
 func (e *Engine) perform(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
 	switch p.request.action.Verb {
 	case wire.VerbCreate:
@@ -38,19 +38,19 @@ func (e *Engine) perform(ctx context.Context, p *plan) (*unstructured.Unstructur
 	}
 }
 
-// create makes the object. What has no final answer is settled by looking, and so is
-// AlreadyExists: a client may have sent the request twice.
+// create creates the object. Without a final answer it determines the outcome by reading, also
+// after AlreadyExists: a client may have sent the request twice.
 func (e *Engine) create(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
 	obj, err := p.objects.Create(ctx, p.object, metav1.CreateOptions{FieldManager: fieldManager})
 	if err == nil || isUnsent(err) || refusalOf(err) != nil && !apierrors.IsAlreadyExists(err) {
 		return obj, err
 	}
-	settled, unsettled := e.determineOutcome(ctx, p)
+	found, outcomeErr := e.determineOutcome(ctx, p)
 	switch {
-	case unsettled == nil:
-		return settled, nil
-	case errors.Is(unsettled, errUndecided):
-		return nil, unsettled
+	case outcomeErr == nil:
+		return found, nil
+	case errors.Is(outcomeErr, errUndecided):
+		return nil, outcomeErr
 	case refusalOf(err) != nil:
 		return nil, err // another object has the name
 	default:
@@ -58,7 +58,7 @@ func (e *Engine) create(ctx context.Context, p *plan) (*unstructured.Unstructure
 	}
 }
 
-// update patches what the template has, at the version that the ledger recorded.
+// update patches the fields of the template, at the recorded version.
 func (e *Engine) update(ctx context.Context, p *plan) (*unstructured.Unstructured, error) {
 	for conflicts := 0; ; conflicts++ {
 		obj, err := p.patch(ctx)
@@ -78,8 +78,7 @@ func (e *Engine) update(ctx context.Context, p *plan) (*unstructured.Unstructure
 	}
 }
 
-// patch writes the template over the object: lists of the API's own kinds are merged by
-// their keys.
+// patch merges the template into the object: lists of built-in kinds by their keys.
 func (p *plan) patch(ctx context.Context) (*unstructured.Unstructured, error) {
 	next := p.object.DeepCopy()
 	next.SetResourceVersion(p.entry.Version)
@@ -98,7 +97,7 @@ func (p *plan) patch(ctx context.Context) (*unstructured.Unstructured, error) {
 	return obj, p.maskPatch(err)
 }
 
-// maskPatch leaves out what an API server prints of a patch that it cannot read: all of
+// maskPatch replaces the error of an API server that cannot decode a patch: it quotes all of
 // it, the values of a Secret included.
 func (p *plan) maskPatch(err error) error {
 	var status *apierrors.StatusError
@@ -112,14 +111,14 @@ func (p *plan) maskPatch(err error) error {
 	return apierrors.NewBadRequest("the template cannot be read as a Secret")
 }
 
-// deleteObject deletes the very object that was found.
+// deleteObject deletes the object with the recorded UID.
 func (p *plan) deleteObject(ctx context.Context) error {
 	background := metav1.DeletePropagationBackground
 	err := p.objects.Delete(ctx, p.entry.Name, metav1.DeleteOptions{
 		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &p.entry.UID},
 	})
 	if apierrors.IsNotFound(err) && !isNotServed(err) || apierrors.IsConflict(err) {
-		return nil // somebody else was faster: that object is gone, or going
+		return nil // the object was deleted, or replaced, by somebody else
 	}
 	return asUndecided(err)
 }

@@ -197,7 +197,7 @@ func TestUpdateKeepsFieldsOfOthers(t *testing.T) {
 	want := map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{
-			"name": "web", "namespace": "app", "uid": "uid-1", "resourceVersion": "3", // the ledger's entry is the second write
+			"name": "web", "namespace": "app", "uid": "uid-1", "resourceVersion": "3", // the action log's entry is the second write
 
 			"labels": map[string]any{"theirs": "yes"}, "annotations": map[string]any{"a": "b", Annotation: actionUID + "/1"},
 		},
@@ -252,7 +252,7 @@ func TestUpdateIsRepeatedAfterConflict(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !strings.Contains(r.server.object(entryPath(1)).Object["data"].(map[string]any)[entryKey].(string), `"version":"7"`) {
-		t.Errorf("the ledger has not the version that was patched: %v", r.server.object(entryPath(1)))
+		t.Errorf("the action log has not the version that was patched: %v", r.server.object(entryPath(1)))
 	}
 }
 
@@ -359,7 +359,7 @@ func TestRefusalHasNoSecretValues(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if entry := fmt.Sprint(r.server.object(entryPath(1)).Object); strings.Contains(entry, "hunter2") {
-		t.Errorf("the ledger has the value: %s", entry)
+		t.Errorf("the action log has the value: %s", entry)
 	}
 }
 
@@ -420,7 +420,7 @@ func TestOwnersOfTemplateAreRemoved(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); err != nil || diff != "" {
 				t.Errorf("%s: %v, owners (-want +got):\n%s", tc.reason, err, diff)
 			}
-			// Another process knows of the ledger what was said.
+			// Another process knows of the action log what was said.
 			if diff := cmp.Diff(tc.warned, r.execute(t, tc.action).Warnings); diff != "" {
 				t.Errorf("%s: warnings after a restart (-want +got):\n%s", tc.reason, diff)
 			}
@@ -435,7 +435,7 @@ func TestResultHasWarnings(t *testing.T) {
 	if diff := cmp.Diff([]string{"v1 is old"}, r.execute(t, action(wire.VerbUpdate, settingsTemplate)).Warnings); diff != "" {
 		t.Errorf("it comes with two answers, and is to be said once (-want +got):\n%s", diff)
 	}
-	// Another process knows them of the ledger.
+	// Another process knows them of the action log.
 	r.server.warn = ""
 	if diff := cmp.Diff([]string{"v1 is old"}, r.execute(t, action(wire.VerbUpdate, settingsTemplate)).Warnings); diff != "" {
 		t.Errorf("after a restart (-want +got):\n%s", diff)

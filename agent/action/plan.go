@@ -28,29 +28,28 @@ const (
 	maxGenerated = 58
 	suffixLength = 5
 	ownersField  = "ownerReferences"
-	// ownersRemovedWarning is the warning that an action is done without the owners that its
-	// template names.
+	// ownersRemovedWarning is the warning that the owners in a template are removed.
 	ownersRemovedWarning = "metadata.ownerReferences of the template is left out: an object whose owners have the UIDs of another cluster is deleted as one whose owners are gone"
 )
 
-// plan is an action as it is to be performed in this cluster.
+// plan is what an action writes in this cluster.
 type plan struct {
 	request  request
 	entry    *logEntry
-	object   *unstructured.Unstructured // of Create and Update, with the mark
+	object   *unstructured.Unstructured // of Create and Update, with the annotation
 	objects  dynamic.ResourceInterface  // nil before connect
 	warnings *warnings
 }
 
-// newPlan makes a plan of what an entry records.
+// newPlan returns a plan for an entry.
 func newPlan(r request, known *logEntry) *plan {
 	p := &plan{request: r, entry: known, warnings: &warnings{}}
 	p.warnings.add(known.Warnings...)
 	return p
 }
 
-// buildPlan finds out what is to be written where, without a request to anything but
-// discovery. The plan is never nil.
+// buildPlan decides what to write where. It sends no requests besides those of discovery. The
+// plan is never nil.
 func (e *Engine) buildPlan(r request) (*plan, error) {
 	p := newPlan(r, &logEntry{Verb: r.action.Verb})
 	m, err := e.resolveTarget(p)
@@ -74,7 +73,7 @@ func (e *Engine) buildPlan(r request) (*plan, error) {
 	return p, nil
 }
 
-// connect reaches the object as the requester.
+// connect makes a client that acts as the requester.
 func (e *Engine) connect(p *plan) error {
 	config, err := e.cfg.Door.Config(p.request.action.Requester)
 	if err != nil {
@@ -101,7 +100,7 @@ func (p *plan) get(ctx context.Context) (*unstructured.Unstructured, error) {
 	return p.objects.Get(ctx, p.entry.Name, metav1.GetOptions{})
 }
 
-// readObject gets the object, and puts into the entry which it is.
+// readObject reads the object, and records its UID and version in the entry.
 func (p *plan) readObject(ctx context.Context) (*unstructured.Unstructured, error) {
 	obj, err := p.get(ctx)
 	if err != nil {
@@ -111,7 +110,7 @@ func (p *plan) readObject(ctx context.Context) (*unstructured.Unstructured, erro
 	return obj, nil
 }
 
-// resolveTarget finds the resource, the namespace and the name.
+// resolveTarget resolves the resource, the namespace and the name.
 func (e *Engine) resolveTarget(p *plan) (*meta.RESTMapping, error) {
 	a := p.request.action
 	if a.Verb == wire.VerbDelete {
@@ -136,7 +135,7 @@ func (e *Engine) resolveTarget(p *plan) (*meta.RESTMapping, error) {
 	return e.resolveVersion(p)
 }
 
-// findForDelete finds the resource of a deletion. The group may be one that was.
+// findForDelete resolves the resource of a deletion, whose group may have been removed.
 func (e *Engine) findForDelete(t wire.Target) (*meta.RESTMapping, error) {
 	m, err := e.cfg.Resources.Resource(t)
 	if t.Kind == "" || !errors.Is(err, mapping.ErrNoMatch) {
@@ -149,8 +148,8 @@ func (e *Engine) findForDelete(t wire.Target) (*meta.RESTMapping, error) {
 	return e.cfg.Resources.Resource(wire.Target{Kind: t.Kind, Group: now.Group})
 }
 
-// setName generates the name where the template wants that: one that an API server would make
-// could not be looked for.
+// setName generates the name if the template has a generateName: an object with a name from the API
+// server could not be found after an interruption.
 func (p *plan) setName() error {
 	base := p.object.GetGenerateName()
 	if p.object.GetName() == "" && p.request.action.Verb == wire.VerbCreate && base != "" {
@@ -162,9 +161,8 @@ func (p *plan) setName() error {
 	return nil
 }
 
-// removeOwners leaves out the owners that a template names, as a work's manifest does: their
-// UIDs are mostly those of the cluster that the template was printed in, and here the
-// garbage collector would delete the object, in an update also one that was there before.
+// removeOwners removes the owners in a template: their UIDs are mostly those of another cluster, and
+// here the garbage collector would delete the object, even one that an update only changes.
 func (p *plan) removeOwners() {
 	metadata, _ := p.object.Object["metadata"].(map[string]any)
 	owners, ok := metadata[ownersField]
@@ -177,7 +175,7 @@ func (p *plan) removeOwners() {
 	}
 }
 
-// annotate puts the mark on the object. What else is wrong of it is for the API server to say.
+// annotate sets the annotation of the action on the object.
 func (p *plan) annotate() error {
 	err := unstructured.SetNestedField(p.object.Object, p.request.annotationValue(), "metadata", "annotations", Annotation)
 	if err != nil {
@@ -186,8 +184,8 @@ func (p *plan) annotate() error {
 	return nil
 }
 
-// decodeTemplate leaves out what an API server alone sets, so that what kubectl prints of an
-// object can be a template.
+// decodeTemplate removes the fields that only an API server sets, so that what kubectl prints can be a
+// template.
 func decodeTemplate(raw json.RawMessage) (*unstructured.Unstructured, error) {
 	obj := &unstructured.Unstructured{}
 	if err := obj.UnmarshalJSON(raw); err != nil || obj.GetAPIVersion() == "" {

@@ -10,11 +10,11 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// progressDelay is how long an action may take before its progress is published: the status of
-// one that is done at once is written once.
+// progressDelay is the time after which the progress of an action is published: the status of a
+// short one is written once.
 const progressDelay = 2 * time.Second
 
-// progressReporter publishes the progress of an action that takes long.
+// progressReporter publishes the progress of a long action.
 type progressReporter struct {
 	publish func(what string)
 	timer   *time.Timer
@@ -30,17 +30,17 @@ func (e *Engine) newProgressReporter(r *request) *progressReporter {
 	return p
 }
 
-// reportProgress publishes what becomes of an action for now.
+// reportProgress publishes the progress of an action.
 func (e *Engine) reportProgress(r *request, what string) {
 	if err := e.publish(r, wire.Progressing(what)); err != nil {
 		e.cfg.Logger.Error(err, "Progress of an action cannot be published", "key", r.key)
 	}
 }
 
-// report takes what is being done.
+// report sets the progress.
 func (p *progressReporter) report(what string) { p.update(func() { p.what = what }) }
 
-// update publishes what is being done, if it takes long.
+// update publishes the progress of a long action.
 func (p *progressReporter) update(how func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,6 +50,5 @@ func (p *progressReporter) update(how func()) {
 	}
 }
 
-// stop has nothing published any more, but what is being published. An engine drops that
-// if the action was answered.
+// stop ends the publishing. The engine drops a progress that is published after the answer.
 func (p *progressReporter) stop() { p.timer.Stop() }

@@ -21,15 +21,15 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// verbs are Helm's.
+// verbs are those of Helm.
 var verbs = map[wire.Verb]message.Verb{
 	wire.VerbCreate: message.Install, wire.VerbUpdate: message.Upgrade, wire.VerbDelete: message.Uninstall,
 }
 
-// executeRelease brings an action of Helm to its outcome. After an error it is to be tried again.
+// executeRelease executes an action of Helm. After an error it is to be retried.
 //
-// The ledger has an entry from before the first request that may change something: until
-// then a chart is read and rendered, which an interrupted action does once more.
+// The entry is created before the first request that may change something: until then a chart
+// is read and rendered, which is repeated after an interruption.
 func (e *Engine) executeRelease(ctx context.Context, r *request) (wire.ActionResult, error) {
 	known, err := e.log.getEntry(ctx, *r)
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) runRelease(ctx context.Context, r *request, known *logEntry) (w
 	}
 }
 
-// beginRelease records that something may be changed from now on.
+// beginRelease records that the release may be changed from now on.
 func (e *Engine) beginRelease(ctx context.Context, r *request, known *logEntry) error {
 	if known.stored == nil {
 		return e.log.createEntry(ctx, *r, known)
@@ -90,8 +90,8 @@ func (e *Engine) beginRelease(ctx context.Context, r *request, known *logEntry) 
 	return nil
 }
 
-// finishReleaseRun records what came of what was begun. Where that is not known, the
-// release is looked at.
+// finishReleaseRun records the outcome of a run that has changed something. If it is not known, it
+// is determined by recoverRelease.
 func (e *Engine) finishReleaseRun(ctx context.Context, r *request, known *logEntry, answer message.Answer, err error) (wire.ActionResult, error) {
 	switch failure := answer.Failure; {
 	case ctx.Err() != nil:
@@ -107,8 +107,8 @@ func (e *Engine) finishReleaseRun(ctx context.Context, r *request, known *logEnt
 	}
 }
 
-// recoverRelease finds out what came of an action of which nobody heard the end. Because is
-// why, if this process knows it.
+// recoverRelease determines the outcome of an interrupted action. Because is the cause of the
+// interruption, if this process knows it.
 func (e *Engine) recoverRelease(ctx context.Context, r *request, known *logEntry, because error) (wire.ActionResult, error) {
 	progress := e.newProgressReporter(r)
 	defer progress.stop()
@@ -144,7 +144,7 @@ func (e *Engine) recordRelease(ctx context.Context, r *request, known *logEntry,
 	return releaseResult(r, released, refusal), nil
 }
 
-// refuseRelease is why nothing was begun; nil if that is worth another try.
+// refuseRelease returns why nothing was changed; nil if that may be retried.
 func (e *Engine) refuseRelease(r *request, failure *message.Failure, err error) *wire.Refusal {
 	var access *refusals.AccessError
 	switch {
@@ -170,7 +170,7 @@ func failureError(failure *message.Failure, err error) error {
 	return errors.New(failure.Message)
 }
 
-// wireCauses are those of the wire.
+// wireCauses converts the causes of Helm's failures.
 var wireCauses = map[message.Cause]wire.Cause{
 	message.Invalid: wire.CauseTarget, message.Refused: wire.CauseRequest, message.Limit: wire.CauseLimit,
 	message.Unavailable: wire.CauseRequest, message.Unknown: wire.CauseUnknown,
@@ -188,7 +188,7 @@ func refusalOfFailure(failure *message.Failure) *wire.Refusal {
 	return wire.Refuse(cause, metav1.StatusReason(failure.Reason), failure.Message)
 }
 
-// helmRequest is what a process is asked.
+// helmRequest returns the request for the process of Helm.
 func (r request) helmRequest(verb message.Verb) message.Request {
 	a := r.action.Release
 	return message.Request{
@@ -200,7 +200,7 @@ func (r request) helmRequest(verb message.Verb) message.Request {
 	}
 }
 
-// maxDescription bounds what an entry says of a release, in bytes.
+// maxDescription bounds the description of a release in an entry, in bytes.
 const maxDescription = 4 << 10
 
 func truncate(text string) string {
@@ -210,7 +210,7 @@ func truncate(text string) string {
 	return strings.ToValidUTF8(text[:maxDescription], "") + "..."
 }
 
-// releaseResult is what the hub is sent: without a manifest that has no room.
+// releaseResult returns what is sent to the hub, without a manifest that does not fit.
 func releaseResult(r *request, released *message.Release, refusal *wire.Refusal) wire.ActionResult {
 	if refusal != nil || released == nil {
 		return wire.ActionResult{Refusal: refusal}

@@ -12,11 +12,11 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// RemoveLog deletes the ledger, once no process of the agent runs any more and none will.
+// RemoveLog deletes the action log. No process of the agent may run any more.
 func RemoveLog(ctx context.Context, client corev1client.ConfigMapInterface) error {
 	entries := metav1.ListOptions{LabelSelector: labels.Set{labelLog: logActions}.String()}
 	if err := client.DeleteCollection(ctx, metav1.DeleteOptions{}, entries); err != nil {
-		return fmt.Errorf("ledger of actions: cannot delete: %w", err)
+		return fmt.Errorf("action log: cannot delete: %w", err)
 	}
 	return nil
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
-// Annotation is the annotation of what an action has written: "<UID>/<generation>" of its object
-// on the hub. The record of a release has a label of this name.
+// Annotation is the annotation of an object that an action has written: "<UID>/<generation>" of
+// the action on the hub. The record of a release has a label of this name.
 const Annotation = message.Label
 
-var errIdentity = errors.New("UID or generation is none of Kubernetes")
+var errIdentity = errors.New("UID or generation is not valid")
 
 // request is one version of an action, as the hub sent it.
 type request struct {
@@ -28,11 +28,11 @@ type request struct {
 	uid        string
 	generation int64
 	action     wire.Action
-	// invalid says why there is no action.
+	// invalid is the error of an action that cannot be decoded.
 	invalid error
-	// received is when it came.
+	// received is the time of arrival.
 	received time.Time
-	// answered: the result is published, and there is no action any more.
+	// answered is set when the result is published and the action dropped.
 	answered bool
 }
 
@@ -65,8 +65,8 @@ func (r request) queue() queueKind {
 // annotationValue is the value of the annotation.
 func (r request) annotationValue() string { return r.uid + "/" + strconv.FormatInt(r.generation, 10) }
 
-// entryName is that of the action's ConfigMap. No two actions share one: a UID is a DNS
-// label, and a generation has no sign.
+// entryName returns the name of the action's ConfigMap. No two actions share one: a UID is a DNS
+// label, and a generation is not negative.
 func (r request) entryName() string {
 	return "action-" + r.uid + "-" + strconv.FormatInt(r.generation, 10)
 }

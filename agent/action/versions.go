@@ -24,8 +24,8 @@ var (
 	rbac       = schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 )
 
-// conversion makes a template of an old version, in place, one of today's. It returns
-// false where a rule cannot.
+// conversion converts a template of a removed version in place. It returns false if no rule
+// can.
 type conversion func(template *unstructured.Unstructured, verb wire.Verb) bool
 
 type replacement struct {
@@ -34,8 +34,8 @@ type replacement struct {
 	convert conversion
 }
 
-// replacements are the versions that took the place of those that Kubernetes serves no
-// more, where a template can be converted by rule
+// replacements has the versions that replace those which Kubernetes has removed, where a template
+// can be converted by rule
 // (https://kubernetes.io/docs/reference/using-api/deprecation-guide/).
 var replacements = map[schema.GroupVersionKind]replacement{
 	{Group: "extensions", Version: "v1beta1", Kind: "Deployment"}: {apps, convertWorkload},
@@ -65,7 +65,7 @@ var replacements = map[schema.GroupVersionKind]replacement{
 	{Group: rbac.Group, Version: "v1alpha1", Kind: "ClusterRoleBinding"}: {rbac, convertSubjects},
 }
 
-// resolveVersion finds the template's resource, in today's version if its own is no more.
+// resolveVersion resolves the template's resource, in the replacing version if its own was removed.
 func (e *Engine) resolveVersion(p *plan) (*meta.RESTMapping, error) {
 	was := p.object.GroupVersionKind()
 	m, err := e.cfg.Resources.Resource(targetOf(was))
@@ -83,7 +83,7 @@ func (e *Engine) resolveVersion(p *plan) (*meta.RESTMapping, error) {
 	}
 	m, other := e.cfg.Resources.Resource(targetOf(now.GroupVersionKind()))
 	if errors.Is(other, mapping.ErrNoMatch) {
-		return nil, err // neither is served: the template's is what to name
+		return nil, err // neither is served: the error names the template's version
 	}
 	if other != nil {
 		return nil, other
@@ -93,7 +93,7 @@ func (e *Engine) resolveVersion(p *plan) (*meta.RESTMapping, error) {
 	return m, nil
 }
 
-// suggestVersion names the version of a kind that is served, if there is one.
+// suggestVersion adds the served version of a kind to an error, if there is one.
 func (e *Engine) suggestVersion(was schema.GroupVersionKind, group string, cause error) error {
 	m, err := e.cfg.Resources.Resource(wire.Target{Kind: was.Kind, Group: group})
 	if err != nil {
@@ -102,7 +102,7 @@ func (e *Engine) suggestVersion(was schema.GroupVersionKind, group string, cause
 	return &suggestion{cause: cause, use: m.GroupVersionKind.GroupVersion().String()}
 }
 
-// suggestion is an error with advice.
+// suggestion is an error that names the version to use.
 type suggestion struct {
 	cause error
 	use   string
@@ -111,7 +111,7 @@ type suggestion struct {
 func (s *suggestion) Error() string { return s.cause.Error() + "; use " + s.use }
 func (s *suggestion) Unwrap() error { return s.cause }
 
-// replacementOf returns what took the place of a kind, whatever its version was.
+// replacementOf returns the version that replaces those of a kind.
 func replacementOf(group, kind string) (schema.GroupVersion, bool) {
 	for was, s := range replacements {
 		if was.Group == group && was.Kind == kind {
@@ -127,8 +127,8 @@ func targetOf(gvk schema.GroupVersionKind) wire.Target {
 
 func convertNothing(*unstructured.Unstructured, wire.Verb) bool { return true }
 
-// convertWorkload gives the selector that used to be the labels of the pods. An update
-// leaves it as it is: no selector can be changed.
+// convertWorkload sets the selector, whose default was the labels of the pods. An update
+// leaves it unchanged: no selector can be changed.
 func convertWorkload(obj *unstructured.Unstructured, verb wire.Verb) bool {
 	spec, ok := obj.Object["spec"].(map[string]any)
 	if !ok {
@@ -150,14 +150,13 @@ func convertWorkload(obj *unstructured.Unstructured, verb wire.Verb) bool {
 	return unstructured.SetNestedStringMap(spec, labels, "selector", "matchLabels") == nil
 }
 
-// convertBudget refuses a selector that used to select no pod, and selects all of them
-// today.
+// convertBudget refuses a selector that selected no pod, and now selects all of them.
 func convertBudget(obj *unstructured.Unstructured, _ wire.Verb) bool {
 	selector, found, err := unstructured.NestedMap(obj.Object, "spec", "selector")
 	return err == nil && (!found || len(selector) > 0)
 }
 
-// convertSubjects gives subjects the group that used to be part of their apiVersion.
+// convertSubjects sets the group of subjects, which was part of their apiVersion.
 func convertSubjects(obj *unstructured.Unstructured, _ wire.Verb) bool {
 	subjects, _ := obj.Object["subjects"].([]any)
 	for _, s := range subjects {

@@ -197,7 +197,7 @@ func TestRemovedVersionIsExecuted(t *testing.T) {
 	r := newRig()
 	const web = `{"apiVersion":"extensions/v1beta1","kind":"Deployment","metadata":{"name":"web","namespace":"app"},"spec":{"template":{"metadata":{"labels":{"app":"web"}}}}}`
 	want := []string{"apps/v1 is used in place of extensions/v1beta1, which is not served any more"}
-	for range 2 { // the second process has it of the ledger
+	for range 2 { // the second process has it of the action log
 		result := r.execute(t, action(wire.VerbCreate, web))
 		if got := decode(t, result)["apiVersion"]; got != "apps/v1" {
 			t.Errorf("the object is of %v", got)

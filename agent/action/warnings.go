@@ -9,20 +9,19 @@ import (
 	"sync"
 )
 
-// maxWarnings and maxWarning bound what is kept of the warnings of an action: how many,
-// and how many bytes of each. A result has room for that.
+// maxWarnings and maxWarning bound the warnings of an action: their number, and the bytes of
+// each. A result has space for them.
 const (
 	maxWarnings = 16
 	maxWarning  = 4 << 10
 )
 
-// warnings collects what an API server warns of, each once. It is a rest.WarningHandler.
+// warnings is a rest.WarningHandler that collects each warning once.
 type warnings struct {
 	mu   sync.Mutex
 	list []string // guarded by mu
 }
 
-// HandleWarningHeader implements rest.WarningHandler.
 func (w *warnings) HandleWarningHeader(code int, _, text string) {
 	if code == 299 { // the only one that Kubernetes sends
 		w.add(text)

@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	// DefaultMemory is what a process may use, in bytes. One with a chart of 40 objects
-	// uses 100 MiB, of which 70 MiB are in memory.
+	// DefaultMemory is the memory limit of a process, in bytes. One with a chart of 40
+	// objects uses 100 MiB, of which 70 MiB are resident.
 	DefaultMemory = 192 << 20
-	// uncountedMemory is what a program in Go uses that its memory limit does not count: tables
-	// for its heap, most of which are never written, and what was given back.
+	// uncountedMemory is the memory of a Go program that GOMEMLIMIT does not count: tables of
+	// its heap, most of which are never written, and memory that was returned.
 	uncountedMemory = 80 << 20
-	// extraTime is how long a process may take besides what its request says: to start, to
-	// read a chart and values, and to say what came of it.
+	// extraTime is added to the timeout of a request: for the process to start, to read a
+	// chart and values, and to send its answer.
 	extraTime = 3 * time.Minute
 )
 
-// Door lets users of the hub in.
+// Door authorizes users of the hub.
 type Door interface {
-	// Config reaches the cluster as the requester. The error refuses it.
+	// Config returns a configuration that acts as the requester. The error refuses it.
 	Config(r wire.Requester) (*rest.Config, error)
 }
 
-// Config is what a runner is made of.
+// Config configures a runner.
 type Config struct {
 	// Binary is the path of spokelet-helm. Required.
 	Binary string
 	// Door is required.
 	Door Door
-	// Guard wraps what reaches the cluster as a requester; nil does not.
+	// Guard wraps the transports that act as a requester; it may be nil.
 	Guard func(http.RoundTripper) http.RoundTripper
 	// Allowed are the URLs that charts and values may be read from; see
 	// AgentConfiguration.
@@ -47,10 +47,10 @@ type Config struct {
 	Memory int64
 	Logger logr.Logger
 
-	extraTime time.Duration // tests have less
+	extraTime time.Duration // shorter in tests
 }
 
-// Default fills what was left empty.
+// Default sets empty fields.
 func (c *Config) Default() {
 	if c.Memory == 0 {
 		c.Memory = DefaultMemory
@@ -60,7 +60,7 @@ func (c *Config) Default() {
 	}
 }
 
-// Validate says what is missing.
+// Validate returns an error if a required field is missing.
 func (c *Config) Validate() error {
 	if c.Binary == "" || c.Door == nil {
 		return errors.New("helm needs a binary and a door")

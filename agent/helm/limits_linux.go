@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFiles is how many files and connections a process may have open.
+// maxFiles bounds the open files and connections of a process.
 const maxFiles = 256
 
-// setLimits bounds a process that has not read its request yet. Memory is what setrlimit(2)
-// calls data: all that is private and can be written, the heap and the stacks of a program
-// in Go.
+// setLimits limits a process that has not read its request yet. Memory is what setrlimit(2)
+// calls data: all private writable memory, such as the heap and the stacks of a Go program.
 func setLimits(pid int, memory int64) error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_DATA: uint64(memory), unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, //nolint:gosec // validated
@@ -27,7 +26,7 @@ func setLimits(pid int, memory int64) error {
 	return nil
 }
 
-// socketPair returns two connected sockets, of which no other process gets one by accident.
+// socketPair returns two connected sockets, which no other process inherits.
 func socketPair() (ends [2]*os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

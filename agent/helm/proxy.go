@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// maxStreams is how many requests a process may have open.
+	// maxStreams bounds the concurrent requests of a process.
 	maxStreams     = 250
 	maxHeaderBytes = 64 << 10
 )
 
-// clusterProxy passes the requests of one process on.
+// clusterProxy forwards the requests of one process to the API server.
 type clusterProxy struct {
 	proxy *httputil.ReverseProxy
-	// ctx is that of the request for which the process runs.
+	// ctx is the context of the request for which the process runs.
 	ctx          context.Context //nolint:containedctx // the gate lives as long
 	beforeChange func(context.Context) error
 
@@ -45,7 +45,7 @@ type clusterProxy struct {
 
 var errProxyClosed = errors.New("the process of helm has ended")
 
-// newClusterProxy reaches the cluster as a requester. The error is the door's refusal.
+// newClusterProxy returns a proxy that acts as a requester. The error is the door's.
 func (r *Runner) newClusterProxy(ctx context.Context, by wire.Requester, begin func(context.Context) error) (*clusterProxy, error) {
 	config, err := r.cfg.Door.Config(by)
 	if err != nil {
@@ -57,11 +57,11 @@ func (r *Runner) newClusterProxy(ctx context.Context, by wire.Requester, begin f
 	}
 	transport, err := rest.TransportFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("way to the cluster: %w", err)
+		return nil, fmt.Errorf("connection to the cluster: %w", err)
 	}
 	base, err := url.Parse(config.Host)
 	if err != nil {
-		return nil, fmt.Errorf("way to the cluster: %w", err)
+		return nil, fmt.Errorf("connection to the cluster: %w", err)
 	}
 	errors := slog.NewLogLogger(logr.ToSlogHandler(r.cfg.Logger), slog.LevelDebug)
 	return &clusterProxy{ctx: ctx, beforeChange: begin, proxy: &httputil.ReverseProxy{
@@ -73,8 +73,8 @@ func (r *Runner) newClusterProxy(ctx context.Context, by wire.Requester, begin f
 	}}, nil
 }
 
-// ServeHTTP passes a request on. The first one that may change something waits for begin,
-// and is not passed on if that fails.
+// ServeHTTP forwards a request. The first one that may change something waits for
+// beforeChange, and is not forwarded if that fails.
 func (g *clusterProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		if err := g.allowChange(); err != nil {
@@ -85,7 +85,7 @@ func (g *clusterProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.proxy.ServeHTTP(w, r)
 }
 
-// allowChange calls begin, once, and never after the gate was closed.
+// allowChange calls beforeChange, once, and never after the proxy was closed.
 func (g *clusterProxy) allowChange() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,8 +98,8 @@ func (g *clusterProxy) allowChange() error {
 	return g.err
 }
 
-// close lets nothing through any more that may change something, and returns what begin
-// said. A process that has ended may have left a request that was not read yet.
+// close refuses further changes, and returns the error of beforeChange. A process that has
+// ended may have left a request that was not read yet.
 func (g *clusterProxy) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,10 +107,10 @@ func (g *clusterProxy) close() error {
 	return g.err
 }
 
-// writeUnavailable answers for an API server that does not.
+// writeUnavailable answers instead of an API server that cannot be reached.
 func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // nobody waits for an answer
+		panic(http.ErrAbortHandler) // the client is gone
 	}
 	body, _ := json.Marshal(metav1.Status{ //nolint:errchkjson // plain strings always marshal
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
@@ -121,13 +121,13 @@ func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = w.Write(body)
 }
 
-// serve serves one connection until stop is called. Patience bounds the wait for the first
-// bytes, and begins before the process at the other end is started: on a busy machine that
-// took more than ten seconds.
-func serve(conn net.Conn, handler http.Handler, patience time.Duration, log logr.Logger) (stop func()) {
+// serve serves one connection until stop is called. Timeout bounds the wait for the first
+// bytes, and begins before the process at the other end starts, which takes more than ten
+// seconds on a busy machine.
+func serve(conn net.Conn, handler http.Handler, timeout time.Duration, log logr.Logger) (stop func()) {
 	server := &http.Server{
 		Handler: handler, Protocols: &http.Protocols{}, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ReadHeaderTimeout: patience, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: timeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelDebug),
 	}
 	server.Protocols.SetUnencryptedHTTP2(true)
@@ -153,9 +153,8 @@ type singleListener struct {
 	addr   net.Addr
 }
 
-var errListenerClosed = errors.New("there is no other connection")
+var errListenerClosed = errors.New("the only connection was accepted")
 
-// Accept implements net.Listener.
 func (s *singleListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-s.conns:
@@ -165,11 +164,9 @@ func (s *singleListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener.
 func (s *singleListener) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return nil
 }
 
-// Addr implements net.Listener.
 func (s *singleListener) Addr() net.Addr { return s.addr }

@@ -20,22 +20,22 @@ import (
 	"github.com/spokelet/spokelet/api/wire"
 )
 
-// maxStderr is how much is kept of what a process prints for people.
+// maxStderr bounds the standard error of a process that is logged, in bytes.
 const maxStderr = 1 << 10
 
 var (
-	// ErrNotEnabled says what the owner of the cluster has to do.
+	// ErrNotEnabled tells the owner of the cluster how to enable Helm.
 	ErrNotEnabled = errors.New("helm is not enabled in this cluster: the values of its agent's chart name no URLs that charts may be read from (helm.charts)")
-	// ErrEnded is of a process that ended without an answer.
+	// ErrEnded is returned if a process ended without an answer.
 	ErrEnded = errors.New("the process of helm ended without an answer")
 )
 
-// Events are what a caller hears on the way.
+// Events notify a caller during a request.
 type Events struct {
-	// BeforeChange is called before the first request that may change something is passed on. An
-	// error ends the process.
+	// BeforeChange is called before the first request that may change something is forwarded.
+	// An error ends the process.
 	BeforeChange func(context.Context) error
-	// Progress is called with what is being done, by one goroutine.
+	// Progress is called with the present step, by one goroutine.
 	Progress func(what string)
 }
 
@@ -51,9 +51,8 @@ func New(cfg Config) (*Runner, error) {
 	return &Runner{cfg: cfg}, nil
 }
 
-// Run does what a request asks, as a requester, and returns what came of it: a release or
-// a failure. Nothing was changed if Begin was not called. Otherwise, after an error that
-// wraps ErrEnded, message.Settle finds out what was. The other errors are a
+// Run executes a request as a requester, and returns a release or a failure. Nothing was changed if Begin was not called. Otherwise, after an error that
+// wraps ErrEnded, message.Settle determines the outcome. The other errors are a
 // refusals.AccessError,
 // ErrNotEnabled, that of Begin, and what keeps a process from being started.
 func (r *Runner) Run(ctx context.Context, by wire.Requester, request message.Request, on Events) (message.Answer, error) {
@@ -82,7 +81,7 @@ func (r *Runner) Run(ctx context.Context, by wire.Requester, request message.Req
 
 // execute runs a process to its end. It closes theirs.
 func (r *Runner) execute(ctx context.Context, request message.Request, theirs *os.File, progress func(string)) (message.Answer, error) {
-	defer func() { _ = theirs.Close() }()         // the process has its own
+	defer func() { _ = theirs.Close() }()         // the process has a copy
 	cmd := exec.CommandContext(ctx, r.cfg.Binary) //nolint:gosec // it is of the agent's image
 	said := &prefixBuffer{}
 	cmd.Env, cmd.ExtraFiles, cmd.Stderr = r.environment(), []*os.File{theirs}, said
@@ -100,7 +99,7 @@ func (r *Runner) execute(ctx context.Context, request message.Request, theirs *o
 	defer func() { _ = in.Close() }() // open until the end: the process ends when it is closed
 	answer, err := r.exchange(cmd.Process.Pid, request, in, out, progress)
 	if err != nil {
-		_ = cmd.Process.Kill() // it says what nobody understands
+		_ = cmd.Process.Kill() // its answers are not valid
 	}
 	_ = in.Close()
 	ended := cmd.Wait()
@@ -112,11 +111,11 @@ func (r *Runner) execute(ctx context.Context, request message.Request, theirs *o
 	case ended == nil || err != nil:
 		ended = err
 	}
-	r.cfg.Logger.Info("A process of helm ended without an answer", "why", fmt.Sprint(ended), "said", said.String())
+	r.cfg.Logger.Info("Process of helm ended without an answer", "why", fmt.Sprint(ended), "said", said.String())
 	return message.Answer{}, fmt.Errorf("%w: %s; it may use %d MiB and %s", ErrEnded, exitReason(ended), r.cfg.Memory>>20, request.Timeout)
 }
 
-// exchange hands a request over and reads the answers, until the last.
+// exchange sends a request and reads the answers, until the last.
 func (r *Runner) exchange(pid int, request message.Request, in io.Writer, out io.Reader, progress func(string)) (message.Answer, error) {
 	if err := setLimits(pid, r.cfg.Memory); err != nil {
 		return message.Answer{}, fmt.Errorf("limit helm: %w", err)
@@ -139,7 +138,7 @@ func (r *Runner) exchange(pid int, request message.Request, in io.Writer, out io
 	return message.Answer{}, lines.Err()
 }
 
-// exitReason is how a process ended, in words that are the same each time.
+// exitReason describes how a process ended, without details that differ each time.
 func exitReason(err error) string {
 	var exit *exec.ExitError
 	switch {
@@ -154,8 +153,8 @@ func exitReason(err error) string {
 	}
 }
 
-// environment is all that a process is told: how to reach servers, whom to trust, and how
-// much memory its heap is to stay within, which is less than it may use.
+// environment returns the environment of a process: proxies, certificate authorities, and the
+// limit of its heap, which is below its memory limit.
 func (r *Runner) environment() []string {
 	env := []string{"GOMEMLIMIT=" + strconv.FormatInt(heapLimit(r.cfg.Memory), 10), "HOME=/nonexistent"}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -166,14 +165,13 @@ func (r *Runner) environment() []string {
 	return env
 }
 
-// heapLimit is what the collector of a process is to stay within, so that it works hardest
-// before the memory of the process is used up.
+// heapLimit returns GOMEMLIMIT, so that the garbage collector works hardest before the memory of
+// the process is exhausted.
 func heapLimit(memory int64) int64 { return max(memory-uncountedMemory, memory/2) }
 
-// prefixBuffer keeps the begin of what is written.
+// prefixBuffer keeps the first bytes that are written.
 type prefixBuffer struct{ buf bytes.Buffer }
 
-// Write implements io.Writer.
 func (h *prefixBuffer) Write(p []byte) (int, error) {
 	h.buf.Write(p[:min(len(p), maxStderr-h.buf.Len())])
 	return len(p), nil
@@ -181,7 +179,7 @@ func (h *prefixBuffer) Write(p []byte) (int, error) {
 
 func (h *prefixBuffer) String() string { return h.buf.String() }
 
-// newConnection returns the two ends of a connection: the process gets the second.
+// newConnection returns the two ends of a connection, of which the process gets the second.
 func newConnection() (net.Conn, *os.File, error) {
 	files, err := socketPair()
 	if err != nil {

@@ -142,7 +142,7 @@ func TestProcessActsAsRequester(t *testing.T) {
 func TestFailedBeforeChangePreventsChange(t *testing.T) {
 	c := newCluster(t)
 	r := newRun(t, c, "works", nil)
-	r.begin = errors.New("no ledger")
+	r.begin = errors.New("no action log")
 	if _, err := r.do(t.Context(), time.Minute); !errors.Is(err, r.begin) {
 		t.Errorf("got %v, want that of the begin", err)
 	}

@@ -73,7 +73,6 @@ type cachedDiscovery struct {
 	lists  []*metav1.APIResourceList
 }
 
-// ServerGroupsAndResources implements discovery.DiscoveryInterface.
 func (d cachedDiscovery) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	return d.groups, d.lists, nil
 }

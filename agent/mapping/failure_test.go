@@ -55,7 +55,6 @@ func (s *apiServer) asked() int {
 	return s.requests
 }
 
-// RoundTrip implements http.RoundTripper.
 func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +241,6 @@ func TestKnownResourcesSurviveFailure(t *testing.T) {
 // shuffled has aggregated discovery, which returns resources in any order.
 type shuffled struct{ discovery.DiscoveryInterface }
 
-// ServerGroupsAndResources implements discovery.DiscoveryInterface.
 func (s shuffled) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	groups, lists, err := s.DiscoveryInterface.ServerGroupsAndResources()
 	reversed := make([]*metav1.APIResourceList, 0, len(lists))

@@ -37,16 +37,12 @@ type definitionSink struct {
 	engine   *Engine
 }
 
-// StartSync implements watcher.Handler.
 func (definitionSink) StartSync() {}
 
-// FinishSync implements watcher.Handler.
 func (definitionSink) FinishSync(string) {}
 
-// HandleEvent implements watcher.Handler.
 func (d definitionSink) HandleEvent(metav1.Object, bool) { d.schedule.Trigger() }
 
-// HandleDenied implements watcher.Handler.
 func (d definitionSink) HandleDenied(err error) {
 	d.engine.cfg.Logger.Info("Definitions of resources cannot be watched: views of new resources are delayed", "err", err.Error())
 }

@@ -47,10 +47,8 @@ type rightsReviewer struct {
 // WatchLost does nothing: without a watch of rights a view ends when its own watch is renewed.
 func (*rightsReviewer) WatchLost() {}
 
-// WatchEstablished implements rbacwatch.Sink.
 func (*rightsReviewer) WatchEstablished() {}
 
-// RightsChanged implements rbacwatch.Sink.
 func (r *rightsReviewer) RightsChanged(namespace string) {
 	r.mu.Lock()
 	r.changed[namespace] = time.Now()

@@ -243,7 +243,6 @@ func (s *server) wait(r *http.Request) error {
 	}
 }
 
-// RoundTrip implements http.RoundTripper.
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := s.wait(r); err != nil {
 		return nil, err

@@ -32,7 +32,6 @@ type viewSink struct {
 	stale     bool
 }
 
-// StartSync implements follow.Sink.
 func (s *viewSink) StartSync() {
 	s.dropNext()
 	s.view.uncountList()
@@ -62,7 +61,6 @@ func (s *viewSink) dropNext() {
 	}
 }
 
-// HandleEvent implements follow.Sink.
 func (s *viewSink) HandleEvent(obj metav1.Object, deleted bool) {
 	if s.refusal != nil || !s.isRequested(obj) {
 		return
@@ -89,7 +87,6 @@ func (s *viewSink) isRequested(obj metav1.Object) bool {
 	return t.Name == "" || obj.GetName() == t.Name && (!isNamespaced(s.mapping) || obj.GetNamespace() == t.Namespace)
 }
 
-// FinishSync implements follow.Sink.
 func (s *viewSink) FinishSync(string) {
 	if s.refusal != nil {
 		return
@@ -110,7 +107,6 @@ func (s *viewSink) setColumns() {
 	}
 }
 
-// HandleDenied implements follow.Sink.
 func (s *viewSink) HandleDenied(err error) {
 	s.refusal = err
 	s.cancel()

@@ -204,10 +204,8 @@ func (c *convertedWatch) run(f func(watch.Event) watch.Event) {
 	}
 }
 
-// ResultChan implements watch.Interface.
 func (c *convertedWatch) ResultChan() <-chan watch.Event { return c.out }
 
-// Stop implements watch.Interface.
 func (c *convertedWatch) Stop() {
 	c.in.Stop()
 	c.once.Do(func() { close(c.done) })

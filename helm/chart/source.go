@@ -63,7 +63,6 @@ type allowListTransport struct {
 	next    http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper.
 func (g *allowListTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := g.allowed.Check(r.URL); err != nil {
 		return nil, err
@@ -83,7 +82,6 @@ type limited struct {
 	left int64
 }
 
-// Read implements io.Reader.
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left < 0 {
 		return 0, ErrTooLarge

@@ -232,12 +232,10 @@ func TestGetTimesOut(t *testing.T) {
 // cancelled.
 type cutOff struct{ cancel func() }
 
-// RoundTrip implements http.RoundTripper.
 func (c cutOff) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(c)}, nil
 }
 
-// Read implements io.Reader.
 func (c cutOff) Read([]byte) (int, error) {
 	c.cancel()
 	return 0, io.EOF

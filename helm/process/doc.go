@@ -1,10 +1,10 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process is the life of a process of spokelet-helm: it gives up what it does not
-// need, reads one request, and answers.
+// Package process runs a process of spokelet-helm: it restricts itself, reads one request, and
+// answers.
 //
-// The process runs beside the agent, as the same user. With Landlock (Linux 5.13) it can
-// read nothing but the certificate authorities and what resolves names, can write nothing,
-// and reaches no other process: neither the agent's token nor its memory.
+// The process runs beside the agent, as the same user. With Landlock (Linux 5.13) it can only
+// read certificate authorities and the configuration of name resolution, can write no file,
+// and can access no other process: neither the agent's token nor its memory.
 package process

@@ -25,13 +25,12 @@ import (
 )
 
 var (
-	errOneConnection = errors.New("there is one way to the cluster")
+	errOneConnection = errors.New("there is only one connection to the cluster")
 	errAgentGone     = errors.New("the agent is gone")
 )
 
-// Run reads a request and answers it. An error is of what keeps it from answering: after
-// one that was not read, or that the agent does not wait for any more, the process is to
-// end, whatever it is doing.
+// Run reads a request and answers it. After an error, of a request that cannot be read or that
+// the agent does not wait for any more, the process must end.
 func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	discardLogs()
 	if err := restrictProcess(); err != nil {
@@ -40,7 +39,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return handleRequest(ctx, in, out, os.NewFile(message.Cluster, "cluster"))
 }
 
-// handleRequest reads a request and answers it. The agent keeps in open as long as it waits.
+// handleRequest reads a request and answers it. The agent keeps the input open as long as it waits.
 func handleRequest(ctx context.Context, in io.Reader, out io.Writer, way *os.File) error {
 	var request message.Request
 	requests := json.NewDecoder(io.LimitReader(in, message.MaxRequest))
@@ -50,7 +49,7 @@ func handleRequest(ctx context.Context, in io.Reader, out io.Writer, way *os.Fil
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
-		_, _ = io.Copy(io.Discard, in) // nothing is to come
+		_, _ = io.Copy(io.Discard, in) // until it is closed
 		cancel(errAgentGone)
 	}()
 	config, hangUp, err := connect(ctx, way)
@@ -70,7 +69,7 @@ func handleRequest(ctx context.Context, in io.Reader, out io.Writer, way *os.Fil
 	return say.send(answer)
 }
 
-// discardLogs ends what libraries log: the agent says what is to be said.
+// discardLogs discards the logs of libraries: the agent reports the answer.
 func discardLogs() {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	log.SetOutput(io.Discard)
@@ -83,7 +82,7 @@ type answerWriter struct {
 	out io.Writer // guarded by mu
 }
 
-// send writes an answer. It leaves out a manifest that the agent would not take.
+// send writes an answer, without a manifest that exceeds the agent's limit.
 func (a *answerWriter) send(answer message.Answer) error {
 	line, err := encodeAnswer(answer)
 	if err == nil && len(line) > message.MaxAnswer && answer.Release != nil {
@@ -106,16 +105,16 @@ func (a *answerWriter) send(answer message.Answer) error {
 func encodeAnswer(answer message.Answer) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false) // manifests are full of what it would escape
+	encoder.SetEscapeHTML(false) // manifests have many characters that it would escape
 	err := encoder.Encode(answer)
 	return line.Bytes(), err
 }
 
-// connect makes a client of the one connection that there is, until that is hung up.
+// connect returns a configuration that uses the only connection, until hangUp closes it.
 func connect(ctx context.Context, file *os.File) (config *rest.Config, hangUp func(), err error) {
 	conn, err := net.FileConn(file)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the way to the cluster: %w", err)
+		return nil, nil, fmt.Errorf("connection to the cluster: %w", err)
 	}
 	_ = file.Close() // FileConn has one of its own
 	var once sync.Once
@@ -132,12 +131,12 @@ func connect(ctx context.Context, file *os.File) (config *rest.Config, hangUp fu
 		DisableCompression: true,
 	}
 	transport.Protocols.SetUnencryptedHTTP2(true)
-	// Requests wait for each other's end where the connection takes no more of them. The
-	// transport itself would dial again.
+	// Requests wait while the connection has its maximum of streams. The transport itself would
+	// dial again.
 	client, err := transport.NewClientConn(ctx, "http", "cluster:80")
 	if err != nil {
 		_ = conn.Close()
-		return nil, nil, fmt.Errorf("the way to the cluster: %w", err)
+		return nil, nil, fmt.Errorf("connection to the cluster: %w", err)
 	}
 	config = &rest.Config{Host: "http://cluster", Transport: client, QPS: -1, WarningHandler: rest.NoWarnings{}}
 	return config, func() { _ = client.Close() }, nil

@@ -11,15 +11,15 @@ import (
 	"github.com/landlock-lsm/go-landlock/landlock"
 )
 
-// readablePaths is what a client of HTTPS reads, and what the functions of templates do.
+// readablePaths is what an HTTPS client and the functions of templates read.
 var readablePaths = []string{
 	"/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/certs", "/etc/ca-certificates",
 	"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/dev/null", "/dev/urandom",
 	"/usr/share/zoneinfo", "/etc/localtime",
 }
 
-// restrictProcess gives up all files but some, and all other processes. A kernel without Landlock
-// does nothing of that, and one before 6.12 lets signals through.
+// restrictProcess denies access to most files, and to all other processes. It does nothing on a kernel
+// without Landlock; before 6.12 signals are allowed.
 func restrictProcess() error {
 	var dirs, files []string
 	for _, path := range append(certificatePaths(), readablePaths...) {
@@ -41,7 +41,7 @@ func restrictProcess() error {
 	return nil
 }
 
-// certificatePaths are where crypto/x509 reads certificate authorities if it is told to.
+// certificatePaths returns where crypto/x509 reads certificate authorities if the environment says so.
 func certificatePaths() []string {
 	var paths []string
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {

@@ -37,8 +37,8 @@ func (o *operation) install(ctx context.Context, loaded *chart.Chart, values map
 	return o.newResult(done, err)
 }
 
-// isNamespaceMissing tells whether the namespace has to be made. Who may not read it need not be
-// allowed to make it, so that it is taken to be there.
+// isNamespaceMissing reports whether the namespace does not exist. If the requester may not read it, it is
+// assumed to exist, because the requester may not be allowed to create it either.
 func (o *operation) isNamespaceMissing(ctx context.Context) bool {
 	_, err := o.kube.CoreV1().Namespaces().Get(ctx, o.request.Namespace, metav1.GetOptions{})
 	return apierrors.IsNotFound(err)
@@ -76,13 +76,13 @@ func (o *operation) uninstall(ctx context.Context) (*message.Release, error) {
 	return o.remove()
 }
 
-// remove uninstalls a release that is there.
+// remove uninstalls an existing release.
 func (o *operation) remove() (*message.Release, error) {
 	u := action.NewUninstall(o.helm)
 	u.Timeout, u.WaitStrategy = o.request.Timeout, o.waitStrategy()
 	response, err := u.Run(o.request.Name)
 	if err != nil {
-		// Helm says that something was not deleted, and not why.
+		// Helm does not report why something was not deleted.
 		return nil, fmt.Errorf("%s: %w", o.subject(), errors.Join(append([]error{err}, o.client.deleteErrors...)...))
 	}
 	gone, err := o.newResult(response.Release, nil)
@@ -90,7 +90,7 @@ func (o *operation) remove() (*message.Release, error) {
 		return nil, err
 	}
 	gone.Removed = true
-	if response.Info != "" { // what was left, and why
+	if response.Info != "" { // objects that were kept, and why
 		gone.Description += ". " + response.Info
 	}
 	return gone, nil
@@ -107,7 +107,7 @@ func (o *operation) newResult(done releaser.Releaser, err error) (*message.Relea
 	return o.newRelease(r), nil
 }
 
-// newRelease is a revision for the agent.
+// newRelease converts a revision for the agent.
 func (o *operation) newRelease(r *releasev1.Release) *message.Release {
 	d := &message.Release{
 		Name: r.Name, Namespace: r.Namespace, Revision: r.Version, Status: r.Info.Status.String(), Description: r.Info.Description,

@@ -16,8 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// clientGetter is the way to the API server, as Helm wants it: a
-// genericclioptions.RESTClientGetter.
+// clientGetter is the genericclioptions.RESTClientGetter that Helm uses.
 type clientGetter struct {
 	config    *rest.Config
 	namespace string
@@ -47,16 +46,16 @@ func newClientGetter(config *rest.Config, namespace string) *clientGetter {
 // ToRESTConfig returns the configuration of a client.
 func (c *clientGetter) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(c.config), nil }
 
-// ToDiscoveryClient returns what knows the resources of the cluster.
+// ToDiscoveryClient returns a cached discovery client.
 func (c *clientGetter) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
 	return c.cached()
 }
 
-// ToRESTMapper returns what finds the resource of a kind: the same each time, for Helm
-// resets it when it has made a kind known.
+// ToRESTMapper returns the same mapper each time, because Helm resets it after it has
+// installed definitions.
 func (c *clientGetter) ToRESTMapper() (meta.RESTMapper, error) { return c.mapper() }
 
-// ToRawKubeConfigLoader returns what knows the namespace.
+// ToRawKubeConfigLoader returns a configuration with the namespace.
 func (c *clientGetter) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{
 		Context: clientcmdapi.Context{Namespace: c.namespace},

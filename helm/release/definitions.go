@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// discoveryTimeout is how long an API server may take to list what it serves already.
+	// discoveryTimeout bounds the time until an API server lists what it serves.
 	discoveryTimeout  = 5 * time.Second
 	discoveryInterval = 50 * time.Millisecond
 )
 
-// waitForKinds waits until the API server lists the kinds of definitions that were made. It
-// serves them a moment before, and Helm would not find them: templates that ask for them
-// would render as if they were not there. Discovery cannot be watched. It is no error if they
-// do not come.
+// waitForKinds waits until discovery lists the kinds of new definitions. The API server serves
+// them a moment before, and Helm would not find them: templates that check for them would
+// render as if they did not exist. Discovery cannot be watched. A timeout is no error.
 func waitForKinds(client discovery.DiscoveryInterface, made kube.ResourceList, timeout time.Duration) {
 	missing := servedKinds(made)
 	if len(missing) == 0 {
@@ -32,7 +31,7 @@ func waitForKinds(client discovery.DiscoveryInterface, made kube.ResourceList, t
 	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, discoveryTimeout)) // Helm hands none on
 	defer cancel()
 	_ = wait.PollUntilContextCancel(ctx, discoveryInterval, true, func(context.Context) (bool, error) {
-		_, listed, _ := client.ServerGroupsAndResources() // what there is of it beside an error
+		_, listed, _ := client.ServerGroupsAndResources() // partial beside an error
 		for _, list := range listed {
 			for i := range list.APIResources {
 				delete(missing, schema.FromAPIVersionAndKind(list.GroupVersion, list.APIResources[i].Kind))
@@ -42,7 +41,7 @@ func waitForKinds(client discovery.DiscoveryInterface, made kube.ResourceList, t
 	})
 }
 
-// servedKinds returns what definitions have served.
+// servedKinds returns the kinds that definitions serve.
 func servedKinds(resources kube.ResourceList) map[schema.GroupVersionKind]bool {
 	found := map[schema.GroupVersionKind]bool{}
 	for _, info := range resources {

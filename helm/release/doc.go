@@ -4,17 +4,16 @@
 // Package release installs, upgrades and uninstalls releases with Helm's own code, for one
 // request of the agent (see package message).
 //
-// What Helm does is left to Helm: this package reads the chart first, says beforehand what
-// Helm would say only in part (a release that is in the way, that failed, that is pending),
-// follows what is being done, and finds out what became of a request that was interrupted,
-// by the label that it put on the record of its revision.
+// This package loads the chart first, reports in full what Helm reports only in part (an
+// existing, failed or pending release), reports the progress, and determines the outcome of an
+// interrupted request, by the label of the record of its revision. Helm does the rest.
 //
-// The choices are those that the helm command makes by itself. An install is applied at the
-// server, an upgrade as the release was before, and neither takes over what another manager
-// has changed. An upgrade without values keeps those of the revision before; one with values
-// drops them. Schemas and OpenAPI are checked, templates resolve no names, hooks are run and
-// waited for, and nothing is rolled back: a release that failed is recorded as failed, and
-// can be upgraded or uninstalled. An uninstall keeps no history. Other than the command does,
-// the time of a request bounds all its waits together, kinds of definitions that were just
-// made are waited for, and of objects whose API version is not served it is said which one is.
+// The options are the defaults of the helm command. An install uses server-side apply, an
+// upgrade the method of the release, and neither takes over fields of another manager. An
+// upgrade without values keeps those of the revision before; one with values drops them.
+// Schemas and OpenAPI are validated, templates resolve no host names, hooks run and are waited
+// for, and nothing is rolled back: a failed release is recorded as failed, and can be upgraded
+// or uninstalled. An uninstall keeps no history. Unlike with the command, the timeout of a
+// request bounds all its waits together, kinds of new definitions are waited for, and an error
+// names the served version of objects whose API version is not served.
 package release

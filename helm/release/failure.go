@@ -18,19 +18,19 @@ import (
 	"github.com/spokelet/spokelet/helm/chart"
 )
 
-// maxMessage bounds a message: those of templates may hold all of a manifest.
+// maxMessage bounds a message: that of a template may quote a whole manifest.
 const maxMessage = 16 << 10
 
 var (
-	// errReleaseState is of a release that is in no state for what is asked.
+	// errReleaseState is returned if the status of a release does not allow the request.
 	errReleaseState = errors.New("nothing was done")
-	// errRequest is of a request that asks for nothing that can be done.
+	// errRequest is returned for an invalid request.
 	errRequest = errors.New("request cannot be used")
-	// errUnknown: nothing tells what became of an earlier request.
+	// errUnknown is returned if the outcome of an earlier request cannot be determined.
 	errUnknown = errors.New("outcome unknown: the action was interrupted, and is not repeated")
 )
 
-// failureOf is an error for the agent.
+// failureOf converts an error for the agent.
 func (o *operation) failureOf(err error) *message.Failure {
 	f := &message.Failure{Cause: message.Refused, Message: err.Error()}
 	var status apierrors.APIStatus
@@ -51,7 +51,7 @@ func (o *operation) failureOf(err error) *message.Failure {
 		if code := status.Status().Code; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests {
 			f.Cause = message.Unavailable
 		}
-	case !o.end.IsZero() && !time.Now().Before(o.end): // Helm does not wrap all that its waits end in
+	case !o.end.IsZero() && !time.Now().Before(o.end): // Helm does not wrap all errors of its waits
 		o.setTimeout(f)
 	}
 	if len(f.Message) > maxMessage {
@@ -60,7 +60,7 @@ func (o *operation) failureOf(err error) *message.Failure {
 	return f
 }
 
-// setTimeout says that the time of the request was over.
+// setTimeout reports that the timeout was exceeded.
 func (o *operation) setTimeout(f *message.Failure) {
 	f.Cause, f.Message = message.Limit, fmt.Sprintf("it was not done within %s: %s", o.request.Timeout, f.Message)
 	if o.request.Verb == message.Recover { // it only asks

@@ -20,8 +20,8 @@ import (
 	"github.com/spokelet/spokelet/agent/helm/message"
 )
 
-// resolveNamespace finds the namespace where a request names none: that of the only release of the
-// name. Helm 2, for which the API was made, knew no two of one name.
+// resolveNamespace sets the namespace of a request without one to that of the only release of the
+// name. In Helm 2, for which the API was made, names were unique.
 func (o *operation) resolveNamespace(ctx context.Context) error {
 	if o.request.Namespace != "" {
 		return nil
@@ -33,7 +33,7 @@ func (o *operation) resolveNamespace(ctx context.Context) error {
 	found, err := o.namespaces(ctx)
 	switch {
 	case err != nil:
-		return fmt.Errorf("release %s is looked for in all namespaces, for the request names none (helm.namespace): %w", o.request.Name, err)
+		return fmt.Errorf("release %s cannot be found in all namespaces, and the request names none (helm.namespace): %w", o.request.Name, err)
 	case len(found) > 1:
 		return fmt.Errorf("%w: there are releases %s in the namespaces %s, and it names none (helm.namespace)", errRequest, o.request.Name, strings.Join(found, ", "))
 	case len(found) == 0:
@@ -44,7 +44,7 @@ func (o *operation) resolveNamespace(ctx context.Context) error {
 	return nil
 }
 
-// namespaces are those with a release of the name.
+// namespaces returns the namespaces with a release of the name.
 func (o *operation) namespaces(ctx context.Context) ([]string, error) {
 	list, err := o.kube.CoreV1().Secrets("").List(ctx, metav1.ListOptions{
 		LabelSelector: labels.Set{"owner": "helm", "name": o.request.Name}.String(),
@@ -88,8 +88,8 @@ func (o *operation) latest() (*releasev1.Release, error) {
 	return revisions[0], nil
 }
 
-// notFoundError is the error of a release that has to be there. It says where one of the name
-// is, as far as who asks may know.
+// notFoundError returns the error of a release that does not exist. It names the namespaces of
+// releases of the same name that the requester may read.
 func (o *operation) notFoundError(ctx context.Context) error {
 	elsewhere := ""
 	if found, err := o.namespaces(ctx); err == nil && len(found) > 0 {
@@ -98,7 +98,7 @@ func (o *operation) notFoundError(ctx context.Context) error {
 	return fmt.Errorf("%s: %w%s", o.subject(), driver.ErrReleaseNotFound, elsewhere)
 }
 
-// existsError is the error of a release that keeps another one from being installed.
+// existsError returns the error of an existing release that prevents an install.
 func (o *operation) existsError(r *releasev1.Release) error {
 	advice := "update it (actionType Update), or delete it first"
 	switch {
@@ -110,7 +110,7 @@ func (o *operation) existsError(r *releasev1.Release) error {
 	return fmt.Errorf("%w: %s exists, its revision %d is %s (%s): %s", errReleaseState, o.subject(), r.Version, r.Info.Status, r.Info.Description, advice)
 }
 
-// pendingError is the error of a release that somebody works on, or has left like that.
+// pendingError returns the error of a release with a pending operation.
 func (o *operation) pendingError(r *releasev1.Release) error {
 	advice := "delete it (actionType Delete)"
 	if r.Version > 1 {

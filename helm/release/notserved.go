@@ -21,16 +21,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// errNotServed is of a manifest with objects of API versions that the cluster has not, or
-// has no more. None is converted: Helm records the manifest as it was rendered, and every
-// later upgrade and uninstall, by anybody's Helm, builds its objects from that record.
+// errNotServed is returned for a manifest with objects of API versions that the cluster does not
+// serve. None is converted: Helm records the rendered manifest, and every
+// later upgrade and uninstall, by any Helm, builds its objects from that record.
 var errNotServed = errors.New("this cluster does not serve the API versions of")
 
-// maxNotServed is how many of such objects an error names.
+// maxNotServed bounds the objects that an error names.
 const maxNotServed = 10
 
-// Build makes objects of a manifest. Of those whose API version is not served it says which
-// one serves their kind, where Helm names the first object alone.
+// Build decodes the objects of a manifest. Its error names all objects whose API version is not
+// served, and the version to use; Helm's names only the first object.
 func (f *reportingClient) Build(manifest io.Reader, validate bool) (kube.ResourceList, error) {
 	raw, err := io.ReadAll(manifest)
 	if err != nil {
@@ -47,7 +47,7 @@ func (f *reportingClient) Build(manifest io.Reader, validate bool) (kube.Resourc
 	if found := findNotServed(mapper, raw); len(found) > 0 {
 		err = fmt.Errorf("%w %s", errNotServed, joinLimited(found))
 	}
-	f.deleteErrors = []error{err} // before a deletion Helm does not tell that either
+	f.deleteErrors = []error{err} // before a deletion Helm drops this error as well
 	return nil, err
 }
 
@@ -79,7 +79,7 @@ func findNotServed(mapper meta.RESTMapper, manifest []byte) []string {
 	}
 }
 
-// suggestVersion says which version serves a kind.
+// suggestVersion names the version that serves a kind.
 func suggestVersion(mapper meta.RESTMapper, was schema.GroupVersionKind) string {
 	for _, group := range candidateGroups(was) {
 		if m, err := mapper.RESTMapping(schema.GroupKind{Group: group, Kind: was.Kind}); err == nil {
@@ -89,8 +89,8 @@ func suggestVersion(mapper meta.RESTMapper, was schema.GroupVersionKind) string 
 	return "no version of the kind is served"
 }
 
-// candidateGroups are the group of a kind, and those that a kind of Kubernetes itself has moved to.
-// A kind of the same name in a group of somebody else's is another one.
+// candidateGroups returns the group of a kind, and those to which a built-in kind has moved. A
+// kind of the same name in another group is not the same kind.
 func candidateGroups(was schema.GroupVersionKind) []string {
 	groups := []string{was.Group}
 	if !scheme.Scheme.Recognizes(was) {

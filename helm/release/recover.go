@@ -13,10 +13,10 @@ import (
 	"github.com/spokelet/spokelet/agent/helm/message"
 )
 
-// interruptedDescription is the description of a revision that its process left pending.
+// interruptedDescription is the description of a revision that an interrupted process left pending.
 const interruptedDescription = "interrupted: the process that worked on it has ended"
 
-// recoverRequest finds out what became of an earlier request.
+// recoverRequest determines the outcome of an earlier request.
 func (o *operation) recoverRequest() (*message.Release, error) {
 	revisions, err := o.history()
 	if err != nil {
@@ -42,8 +42,8 @@ func (o *operation) recoverRequest() (*message.Release, error) {
 	}
 }
 
-// markFailed records as failed what was left pending, so that it can be upgraded: nobody works
-// on it any more.
+// markFailed records a pending revision as failed, so that the release can be upgraded: no process
+// works on it any more.
 func (o *operation) markFailed(r *releasev1.Release) error {
 	was := r.Info.Status
 	r.SetStatus(releasecommon.StatusFailed, interruptedDescription)
@@ -53,7 +53,7 @@ func (o *operation) markFailed(r *releasev1.Release) error {
 	return fmt.Errorf("%w: revision %d of %s was %s, and is recorded as failed now: update or delete it", errUnknown, r.Version, o.subject(), was)
 }
 
-// recoverUninstall goes on with what was begun: a release that is being uninstalled.
+// recoverUninstall continues an uninstall that was begun.
 func (o *operation) recoverUninstall(revisions []*releasev1.Release) (*message.Release, error) {
 	switch {
 	case len(revisions) == 0:

@@ -15,35 +15,34 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// maxNames is how many objects a progress names.
+// maxNames bounds the objects that a progress names.
 const maxNames = 3
 
-// reportingClient is Helm's client of the cluster, which says what it does.
+// reportingClient is Helm's client of the cluster, which reports its steps.
 type reportingClient struct {
 	*kube.Client
 	report func(progress string)
-	// end is when Helm has to be done. It knows a time for each wait alone.
+	// end bounds all waits together. Helm has a timeout for each wait.
 	end       time.Time
 	discovery discovery.DiscoveryInterface
 	mapper    func() (meta.RESTMapper, error)
-	// deleteErrors are why the last deletion was not done, or not all of it, which Helm does not
-	// tell.
+	// deleteErrors are those of the last deletion, which Helm does not return.
 	deleteErrors []error
 }
 
-// Create says how many objects are created.
+// Create reports the objects that are created.
 func (f *reportingClient) Create(resources kube.ResourceList, options ...kube.ClientCreateOption) (*kube.Result, error) {
 	f.report("creating " + formatNames(resources))
 	return f.Client.Create(resources, options...)
 }
 
-// Update says how many objects are updated.
+// Update reports the objects that are updated.
 func (f *reportingClient) Update(original, target kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
 	f.report("updating " + formatNames(target))
 	return f.Client.Update(original, target, options...)
 }
 
-// Delete says how many objects are deleted.
+// Delete reports the objects that are deleted.
 func (f *reportingClient) Delete(resources kube.ResourceList, policy metav1.DeletionPropagation) (*kube.Result, []error) {
 	f.report("deleting " + formatNames(resources))
 	result, errs := f.Client.Delete(resources, policy)
@@ -51,12 +50,12 @@ func (f *reportingClient) Delete(resources kube.ResourceList, policy metav1.Dele
 	return result, errs
 }
 
-// GetWaiter returns one that says what it waits for.
+// GetWaiter returns a waiter that reports what it waits for.
 func (f *reportingClient) GetWaiter(strategy kube.WaitStrategy) (kube.Waiter, error) {
 	return f.GetWaiterWithOptions(strategy)
 }
 
-// GetWaiterWithOptions returns one that says what it waits for.
+// GetWaiterWithOptions returns a waiter that reports what it waits for.
 func (f *reportingClient) GetWaiterWithOptions(strategy kube.WaitStrategy, options ...kube.WaitOption) (kube.Waiter, error) {
 	w, err := f.Client.GetWaiterWithOptions(strategy, options...)
 	if err != nil {
@@ -65,7 +64,7 @@ func (f *reportingClient) GetWaiterWithOptions(strategy kube.WaitStrategy, optio
 	return &reportingWaiter{Waiter: w, waitsForObjects: strategy != kube.HookOnlyStrategy, report: f.report, end: f.end, discovery: f.discovery}, nil
 }
 
-// reportingWaiter is Helm's, which says what it waits for.
+// reportingWaiter is Helm's waiter, which reports what it waits for.
 type reportingWaiter struct {
 	kube.Waiter
 	// waitsForObjects: it waits for more than hooks.
@@ -76,12 +75,12 @@ type reportingWaiter struct {
 	discovery discovery.DiscoveryInterface
 }
 
-// remaining is what is left of a wait. It is never zero, which Helm takes for 30 seconds.
+// remaining returns the rest of a timeout. It is never zero, which Helm takes for 30 seconds.
 func (w *reportingWaiter) remaining(timeout time.Duration) time.Duration {
 	return max(min(timeout, time.Until(w.end)), time.Millisecond)
 }
 
-// Wait says which objects are to be ready.
+// Wait reports the objects that are to become ready.
 func (w *reportingWaiter) Wait(resources kube.ResourceList, timeout time.Duration) error {
 	if w.waitsForObjects {
 		w.report("waiting until ready: " + formatNames(resources))
@@ -93,7 +92,7 @@ func (w *reportingWaiter) Wait(resources kube.ResourceList, timeout time.Duratio
 	return nil
 }
 
-// WaitWithJobs says which objects are to be ready.
+// WaitWithJobs reports the objects that are to become ready.
 func (w *reportingWaiter) WaitWithJobs(resources kube.ResourceList, timeout time.Duration) error {
 	if w.waitsForObjects {
 		w.report("waiting until ready: " + formatNames(resources))
@@ -101,7 +100,7 @@ func (w *reportingWaiter) WaitWithJobs(resources kube.ResourceList, timeout time
 	return w.Waiter.WaitWithJobs(resources, w.remaining(timeout))
 }
 
-// WaitForDelete says which objects are to be gone.
+// WaitForDelete reports the objects that are to be deleted.
 func (w *reportingWaiter) WaitForDelete(resources kube.ResourceList, timeout time.Duration) error {
 	if w.waitsForObjects {
 		w.report("waiting until gone: " + formatNames(resources))
@@ -109,7 +108,7 @@ func (w *reportingWaiter) WaitForDelete(resources kube.ResourceList, timeout tim
 	return w.Waiter.WaitForDelete(resources, w.remaining(timeout))
 }
 
-// WatchUntilReady says which hook is waited for.
+// WatchUntilReady reports the hook that is waited for.
 func (w *reportingWaiter) WatchUntilReady(resources kube.ResourceList, timeout time.Duration) error {
 	w.report("waiting for the hook " + formatNames(resources))
 	return w.Waiter.WatchUntilReady(resources, w.remaining(timeout))

@@ -22,22 +22,21 @@ import (
 )
 
 const (
-	// defaultNamespace is that of a release whose request names none.
+	// defaultNamespace is the namespace of a release whose request has none.
 	defaultNamespace = "default"
-	// maxHistory is how many revisions are kept, as by the helm command.
+	// maxHistory bounds the revisions of a release, as in the helm command.
 	maxHistory = 10
-	// recoverTimeout is what settling may take at least: it only looks and records.
+	// recoverTimeout is the minimum timeout of recovery, which only reads and records.
 	recoverTimeout = time.Minute
-	// shutdownTime is how long Helm may take after the end of its time to record what it has
-	// failed in.
+	// shutdownTime is how long Helm may take after the timeout to record the failure.
 	shutdownTime = 10 * time.Second
 )
 
-// setFieldManager has objects be applied with the field manager of the helm command: what one of both
-// has applied, the other changes without a conflict.
+// setFieldManager sets the field manager of the helm command, so that either can change what the
+// other has applied without a conflict.
 var setFieldManager = sync.OnceFunc(func() { kube.ManagedFieldsManager = "helm" })
 
-// operation is a request at work.
+// operation executes one request.
 type operation struct {
 	request message.Request
 	kube    kubernetes.Interface
@@ -47,15 +46,14 @@ type operation struct {
 	report  func(progress string)
 }
 
-// Run does what is asked, in the cluster that a configuration leads to, and returns what
-// came of it. It says what it does on the way. The time of a request begins when its chart
-// was read. Nothing goes on in the process after it returns because that is about to end.
+// Run executes a request in a cluster, and reports its progress. The timeout of a request begins
+// when its chart was read. The process must end after Run returns, because Helm may not have.
 func Run(ctx context.Context, request message.Request, cluster *rest.Config, say func(progress string)) message.Answer {
 	if request.Verb == message.Recover {
 		request.Timeout = max(request.Timeout, recoverTimeout)
 	}
 	o := &operation{request: request, report: say}
-	// The chart is read first: nothing of the cluster is touched if it is none.
+	// The chart is read first, so that an invalid one changes nothing in the cluster.
 	loaded, values, err := o.loadChart(ctx)
 	if err != nil {
 		return message.Answer{Failure: o.failureOf(err)}
@@ -64,7 +62,7 @@ func Run(ctx context.Context, request message.Request, cluster *rest.Config, say
 	ctx, cancel := context.WithDeadline(ctx, o.end.Add(shutdownTime))
 	defer cancel()
 	done := make(chan message.Answer, 1)
-	go func() { // Helm does not heed a context everywhere
+	go func() { // Helm does not observe a context everywhere
 		released, err := o.run(ctx, cluster, loaded, values)
 		if err != nil {
 			done <- message.Answer{Failure: o.failureOf(err)}
@@ -80,7 +78,7 @@ func Run(ctx context.Context, request message.Request, cluster *rest.Config, say
 	}
 }
 
-// run does what is asked with the release. Helm waits for nothing beyond the end.
+// run executes the request. Helm does not wait beyond the timeout.
 func (o *operation) run(ctx context.Context, config *rest.Config, loaded *chart.Chart, values map[string]any) (*message.Release, error) {
 	var err error
 	if o.kube, err = kubernetes.NewForConfig(config); err != nil {
@@ -102,11 +100,11 @@ func (o *operation) run(ctx context.Context, config *rest.Config, loaded *chart.
 	case message.Recover:
 		return o.recoverRequest()
 	default:
-		return nil, fmt.Errorf("%w: nothing is known of %.32q", errRequest, o.request.Verb)
+		return nil, fmt.Errorf("%w: unknown verb %.32q", errRequest, o.request.Verb)
 	}
 }
 
-// loadChart reads the chart and its values, of what takes some.
+// loadChart loads the chart and its values, for verbs that need them.
 func (o *operation) loadChart(ctx context.Context) (*chart.Chart, map[string]any, error) {
 	if err := chartutil.ValidateReleaseName(o.request.Name); err != nil {
 		return nil, nil, fmt.Errorf("%w: name %.64q of the release: %w", errRequest, o.request.Name, err)
@@ -131,7 +129,7 @@ func (o *operation) loadChart(ctx context.Context) (*chart.Chart, map[string]any
 	return loaded, values, err
 }
 
-// loadValues merges those of a file and those of the request, which win.
+// loadValues merges the values of a file and those of the request, which override them.
 func (o *operation) loadValues(ctx context.Context, source *chart.Source) (map[string]any, error) {
 	ours, err := chart.ParseValues(o.request.Values)
 	if err != nil || o.request.ValuesURL == "" {
@@ -148,7 +146,7 @@ func (o *operation) loadValues(ctx context.Context, source *chart.Source) (map[s
 	return mergeValues(theirs, ours), nil
 }
 
-// mergeValues puts values over others, as the helm command does with several files.
+// mergeValues merges values as the helm command merges several files.
 func mergeValues(under, over map[string]any) map[string]any {
 	for key, value := range over {
 		below, isMap := under[key].(map[string]any)
@@ -160,7 +158,7 @@ func mergeValues(under, over map[string]any) map[string]any {
 	return under
 }
 
-// initHelm makes Helm's configuration.
+// initHelm creates Helm's configuration.
 func (o *operation) initHelm(config *rest.Config) error {
 	setFieldManager()
 	o.helm = action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
@@ -186,7 +184,7 @@ func (o *operation) waitStrategy() kube.WaitStrategy {
 	return kube.HookOnlyStrategy
 }
 
-// subject names the release.
+// subject describes the release.
 func (o *operation) subject() string {
 	return fmt.Sprintf("release %s in namespace %s", o.request.Name, cmp.Or(o.request.Namespace, defaultNamespace))
 }

@@ -1,24 +1,23 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package message is what the agent and a process of spokelet-helm say to each other.
+// Package message defines the messages between the agent and a process of spokelet-helm.
 //
-// The agent starts one process for each thing to be done. It writes a [Request], as JSON,
-// to the standard input, which stays open as long as the agent waits: the process ends with
-// it. The process writes [Answer]s, a line of JSON each, to its standard output: any number
-// with a progress, and then one with what came of it.
-// File descriptor [Cluster] is its way to the API server: HTTP/2 without TLS, from the
-// first byte on (RFC 9113, section 3.3). What comes through it is done as the requester,
-// whatever the request says of who asks. A process that ends without a last answer has
-// failed.
+// The agent starts one process for each request. It writes a [Request], as JSON, to the
+// standard input, which stays open as long as the agent waits: the process ends with it. The
+// process writes [Answer]s, a line of JSON each, to its standard output: any number with a
+// progress, and then one with the result.
+// File descriptor [Cluster] is its connection to the API server: HTTP/2 without TLS, from the
+// first byte on (RFC 9113, section 3.3). All requests on it are made as the requester,
+// whatever their headers say. A process that ends without a last answer has failed.
 //
-// Nothing but the standard library is imported: what is said here is both sides' to know.
+// Only the standard library is imported, because both sides import this package.
 package message
 
 import "time"
 
 const (
-	// Cluster is the file descriptor that leads to the API server.
+	// Cluster is the file descriptor of the connection to the API server.
 	Cluster = 3
 	// MaxRequest bounds a request, in bytes.
 	MaxRequest = 4 << 20
@@ -29,74 +28,74 @@ const (
 	Label = "spokelet.io/action"
 )
 
-// Verb is what is to be done with a release.
+// Verb is an operation on a release.
 type Verb string
 
 const (
-	// Install makes a release, in a namespace that is made if it is missing.
+	// Install creates a release, and its namespace if it does not exist.
 	Install Verb = "install"
-	// Upgrade changes one, which has to be there.
+	// Upgrade changes an existing release.
 	Upgrade Verb = "upgrade"
 	// Uninstall removes one, and its history.
 	Uninstall Verb = "uninstall"
-	// Recover finds out what became of an earlier request with the same mark, of which no
-	// answer came. A revision that it left pending is recorded as failed: no process
+	// Recover determines the outcome of an earlier request with the same label, which had no
+	// answer. A revision that it left pending is recorded as failed, because no process
 	// works on it any more.
 	Recover Verb = "settle"
 )
 
-// Request asks for one thing.
+// Request is one operation on a release.
 type Request struct {
 	Verb Verb `json:"verb"`
-	// OriginalVerb is the verb of what is to be settled.
+	// OriginalVerb is the verb of the request to recover.
 	OriginalVerb Verb `json:"was,omitempty"`
 	// Name and Namespace are those of the release. Without a namespace a release is
 	// installed into "default", and any other verb takes the only one of its name.
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
 	Chart     Chart  `json:"chart"`
-	// Values are YAML. They win over those of ValuesURL.
+	// Values are YAML. They override those of ValuesURL.
 	Values    []byte `json:"values,omitempty"`
 	ValuesURL string `json:"valuesURL,omitempty"`
 	// Allowed are the URLs that may be read; see the chart's value helm.charts.
 	Allowed []string `json:"allowed"`
-	// ActionLabel is a label value: it names the request in what it makes.
+	// ActionLabel is the value of [Label] that identifies the request.
 	ActionLabel string `json:"mark"`
-	// Wait has the release's objects ready before it is done.
+	// Wait waits until the release's objects are ready.
 	Wait bool `json:"wait,omitempty"`
-	// Timeout bounds all that is done to the cluster.
+	// Timeout bounds the time of all changes in the cluster.
 	Timeout time.Duration `json:"timeout"`
-	// Manifest: the answer has the rendered manifest. Otherwise [Masked] stands there.
+	// Manifest is set if the answer has the rendered manifest instead of [Masked].
 	Manifest bool `json:"manifest,omitempty"`
 }
 
 const (
-	// Masked stands in place of a manifest.
+	// Masked replaces a manifest.
 	Masked = "***"
-	// Omitted stands in place of one that is too large for an answer.
+	// Omitted replaces a manifest that is too large for an answer.
 	Omitted = "(the manifest is too large for an answer)"
 )
 
-// Chart says where a chart is.
+// Chart is the location of a chart.
 type Chart struct {
-	// URL is that of an archive, of a repository if there is a name, or of an artefact
+	// URL of an archive, of a repository if there is a name, or of an artifact
 	// (oci://host/path:tag, oci://host/path@sha256:...).
 	URL string `json:"url,omitempty"`
-	// Name is that of a chart in a repository.
+	// Name of a chart in a repository.
 	Name string `json:"name,omitempty"`
-	// Version is one, or a range of them where URL leaves a choice.
+	// Version is a version, or a range of versions if URL allows several.
 	Version string `json:"version,omitempty"`
-	// InsecureSkipVerify does not check the certificates of servers.
+	// InsecureSkipVerify disables the verification of certificates.
 	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
 }
 
 // Answer is a line: one of its fields is set.
 type Answer struct {
-	// Progress is what is being done.
+	// Progress is the present step.
 	Progress string `json:"progress,omitempty"`
-	// Release is what was done: as it is now, or as it was before it was removed.
+	// Release is the result: the release as it is, or as it was before it was removed.
 	Release *Release `json:"release,omitempty"`
-	// Failure is why it was not done.
+	// Failure is why the request failed.
 	Failure *Failure `json:"failure,omitempty"`
 }
 
@@ -112,16 +111,16 @@ type Release struct {
 	ChartName     string    `json:"chartName,omitempty"`
 	ChartVersion  string    `json:"chartVersion,omitempty"`
 	Manifest      string    `json:"manifest,omitempty"`
-	// Removed: there is none any more.
+	// Removed is set if the release does not exist any more.
 	Removed bool `json:"absent,omitempty"`
 }
 
-// Failure is why something was not done.
+// Failure is why a request failed.
 type Failure struct {
 	Cause Cause `json:"cause"`
-	// Reason is that of the API server's Status, if it was the one that refused.
+	// Reason of the API server's Status, if the API server refused a request.
 	Reason string `json:"reason,omitempty"`
-	// Message names the subject, and holds no values.
+	// Message names the subject, and has no values.
 	Message string `json:"message"`
 }
 
@@ -129,14 +128,15 @@ type Failure struct {
 type Cause string
 
 const (
-	// Invalid: the request, the chart or its values cannot be used.
+	// Invalid is a request, a chart or values that cannot be used.
 	Invalid Cause = "invalid"
-	// Refused: the API server refused, or the release is not in a state to be changed.
+	// Refused is a request that the API server refused, or that the release's status does not
+	// allow.
 	Refused Cause = "refused"
-	// Limit: something is too large, or takes too long.
+	// Limit is exceeded by something that is too large, or takes too long.
 	Limit Cause = "limit"
-	// Unavailable: a server does not answer. Another try may end otherwise.
+	// Unavailable is a server that does not answer. The request may be retried.
 	Unavailable Cause = "unavailable"
-	// Unknown: nothing tells what became of an earlier request.
+	// Unknown is the outcome of an earlier request that cannot be determined.
 	Unknown Cause = "unknown"
 )

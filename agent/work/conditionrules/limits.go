@@ -122,7 +122,6 @@ func limitFields(made interpreter.InterpretableConstructor) {
 // limitedField is a value that a message holds.
 type limitedField struct{ interpreter.InterpretableV2 }
 
-// Exec implements [interpreter.InterpretableV2].
 func (f limitedField) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	v := f.InterpretableV2.Exec(frame)
 	if countValues(v, maxFieldValues) > maxFieldValues {
@@ -131,7 +130,6 @@ func (f limitedField) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return v
 }
 
-// Eval implements [interpreter.Interpretable].
 func (f limitedField) Eval(variables interpreter.Activation) ref.Val {
 	return f.Exec(interpreter.AsFrame(variables))
 }
@@ -402,7 +400,6 @@ func lengthOf(v any) int {
 // text.
 type costEstimator struct{ library.CostEstimator }
 
-// CallCost implements [interpreter.ActualCostEstimator].
 func (c *costEstimator) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	limit, ok := limitedFunctions[function]
 	if err, failed := result.(*types.Err); ok && failed && errors.Is(err, limit.refuse) {

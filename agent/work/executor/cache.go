@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// maxAge bounds how long a yes is believed, whatever the watches say.
+	// maxAge bounds how long a permission is cached, whatever the watches report.
 	maxAge = 10 * time.Minute
-	// maxEntries bounds how many are.
+	// maxEntries bounds the cached permissions.
 	maxEntries = 10000
-	// cacheSettle is how long after a change nothing is remembered: the API server
-	// answers from caches of its own, which may not have seen the change yet, and on
-	// a busy machine for seconds. What is remembered wrongly is for maxAge.
+	// cacheSettle is how long after a change nothing is cached: the API server
+	// answers from caches of its own, which may not have the change yet, on a busy
+	// machine for seconds. A wrong answer would be cached for maxAge.
 	cacheSettle = 10 * time.Second
 )
 
-// allowedCache holds what was allowed. A nil one holds nothing.
+// allowedCache caches permissions. A nil cache is always empty.
 type allowedCache struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	expires map[cacheKey]time.Time
-	// lostWatches is the number of watches that have not listed yet, or cannot.
+	// lostWatches counts the watches that are not established.
 	lostWatches int
-	// changedAt is when roles or bindings last changed, or may have unseen.
+	// changedAt is when roles or bindings last changed, or may have changed unobserved.
 	changedAt time.Time
 	// changes counts the changes of roles and bindings.
 	changes uint64
-	// cleanedAt is when what is too old was last removed.
+	// cleanedAt is when expired entries were last removed.
 	cleanedAt time.Time
 }
 
@@ -62,7 +62,7 @@ func (m *allowedCache) lookup(k cacheKey) (ticket, bool) {
 	return ticket{valid: now.Sub(m.changedAt) >= cacheSettle, changes: m.changes}, false
 }
 
-// add that k was allowed, unless something has changed since it was asked.
+// add caches the permission k, unless rights have changed since lookup.
 func (m *allowedCache) add(asked ticket, k cacheKey) {
 	if m == nil || !asked.valid {
 		return
@@ -78,7 +78,7 @@ func (m *allowedCache) add(asked ticket, k cacheKey) {
 	m.expires[k] = time.Now().Add(maxAge)
 }
 
-// removeExpired removes what is too old; m.mu is held.
+// removeExpired removes expired entries. The caller holds m.mu.
 func (m *allowedCache) removeExpired(now time.Time) {
 	if now.Sub(m.cleanedAt) < maxAge {
 		return
@@ -91,7 +91,7 @@ func (m *allowedCache) removeExpired(now time.Time) {
 	}
 }
 
-// invalidate forgets what a role or binding of a namespace may have decided.
+// invalidate removes what a role or binding of a namespace may have permitted.
 func (m *allowedCache) invalidate(namespace string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (m *allowedCache) invalidate(namespace string) {
 	}
 }
 
-// countLostWatch counts a watch that does not see what changes, yet or any more.
+// countLostWatch counts a watch that is not established, yet or any more.
 func (m *allowedCache) countLostWatch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +117,7 @@ func (m *allowedCache) countLostWatch() {
 	clear(m.expires)
 }
 
-// countFoundWatch counts one of them that sees again.
+// countFoundWatch counts an established watch.
 func (m *allowedCache) countFoundWatch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +125,7 @@ func (m *allowedCache) countFoundWatch() {
 	m.changedAt = time.Now()
 }
 
-// isWatching tells whether every watch does.
+// isWatching reports whether every watch is established.
 func (m *allowedCache) isWatching() bool {
 	if m == nil {
 		return false

@@ -1,16 +1,15 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package executor asks, for the objects of a work that names a service account,
-// whether that account might write them itself: before a write, and for each
-// version of the work.
+// Package executor checks whether the service account that a work names may write
+// an object of the work itself: before each write, and for each version of the work.
 //
-// The answer is the API server's: SubjectAccessReviews for every verb that
-// applying takes, and for the kinds that grant rights a dry run as the account,
-// for only a write shows whether rights would grow. Whatever is not a plain yes
-// is no; that the question could not be asked is an error of another kind.
+// The API server decides, by SubjectAccessReviews for every verb that applying
+// needs, and for the kinds that grant rights by a dry run as the account, because
+// only a write shows whether rights would grow. Anything but an explicit permission
+// is a denial; a failed review is an error of another type.
 //
-// With caches a yes is remembered until the cluster's roles or bindings change,
-// of which watches tell that keep nothing, and for ten minutes at most. A no is
-// asked again every time, and the watches tell when either may be another.
+// With caches a permission is cached until the cluster's roles or bindings change,
+// which are watched by their metadata, and for ten minutes at most. A denial is
+// never cached.
 package executor

@@ -38,19 +38,19 @@ type Config struct {
 	// credentials beneath its impersonation, if it has one, must be allowed to
 	// impersonate the service accounts that works name. Required.
 	REST *rest.Config
-	// Caches remembers what was allowed; it takes the right to list and watch
-	// roles and bindings everywhere.
+	// Caches enables the cache of permissions, which needs the right to list and watch
+	// roles and bindings in all namespaces.
 	Caches bool
-	// Changed is called when roles or bindings of a namespace have changed, or with
-	// none when such as hold everywhere have, or may have while nobody saw it. It
-	// needs Caches, must not block, and may be nil. The API server may take a moment
-	// longer to judge by the change.
+	// Changed is called when roles or bindings of a namespace have changed; the empty
+	// namespace stands for all, also after changes that may have been missed. It
+	// needs Caches, must not block, and may be nil. The change may take effect in the
+	// API server a moment later.
 	Changed func(namespace string)
 	// Logger of the watches; the zero value is silent.
 	Logger logr.Logger
 }
 
-// Validate reports what is wrong.
+// Validate returns an error if a required field is missing.
 func (c *Config) Validate() error {
 	if c.REST == nil {
 		return errors.New("field REST is required")
@@ -66,37 +66,37 @@ func (c *Config) changed() func(namespace string) {
 	return c.Changed
 }
 
-// Request names who would write, or read, what.
+// Request is a write, or a read, to be checked.
 type Request struct {
 	// Namespace and Name of the service account.
 	Namespace, Name string
 	// Resource and the name of the object.
 	Resource                    schema.GroupVersionResource
 	ObjectNamespace, ObjectName string
-	// Object is what would be written; it is looked at for roles and bindings
-	// only, and not changed.
+	// Object is what would be written; it is used for roles and bindings only, and
+	// not changed.
 	Object *unstructured.Unstructured
-	// Delete says that the object would be deleted, too, in time.
+	// Delete is set if the object would be deleted later.
 	Delete bool
-	// ReadOnly says that the object would be read and never written.
+	// ReadOnly is set if the object would be read and never written.
 	ReadOnly bool
 }
 
 func (r Request) user() string { return "system:serviceaccount:" + r.Namespace + ":" + r.Name }
 
-// NotAllowedError: the service account may not write the object, or not read it where the
-// request is to read it only.
+// NotAllowedError is returned if the service account may not write the object, or not read it
+// if the request is ReadOnly.
 type NotAllowedError struct {
 	Resource schema.GroupResource
 	// Namespace and Name of the object.
 	Namespace, Name string
-	// Escalation: it may write such objects, but not grant what this one grants.
+	// Escalation is set if it may write such objects, but not grant the rights in this one.
 	Escalation bool
-	// Cause is what the API server answered to the dry run; nil otherwise.
+	// Cause is the error of the dry run, if there was one.
 	Cause error
 }
 
-// Error is in the words that users of the original agent know.
+// Error has the text of OCM's agent.
 func (e *NotAllowedError) Error() string {
 	text := fmt.Sprintf("not allowed to apply the resource %s %s, %s %s", e.Resource.Group, e.Resource.Resource, e.Namespace, e.Name)
 	if e.Escalation {
@@ -105,19 +105,19 @@ func (e *NotAllowedError) Error() string {
 	return text
 }
 
-// Unwrap leads to what the API server answered.
+// Unwrap returns the error of the dry run.
 func (e *NotAllowedError) Unwrap() error { return e.Cause }
 
-// Checker asks the API server of a cluster.
+// Checker checks requests with the API server of a cluster.
 type Checker struct {
 	reviews authorizationclient.SubjectAccessReviewInterface
-	// clientFor returns a client that acts as a user.
+	// clientFor returns a client that impersonates a user.
 	clientFor func(user string) (dynamic.Interface, error)
 	cache     *allowedCache // nil without caches
 	stop      func()
 }
 
-// New returns a Checker, which lasts until Close.
+// New returns a Checker, which must be closed.
 func New(cfg Config) (*Checker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("executor: %w", err)
@@ -179,20 +179,20 @@ func newImpersonatingTransport(pool *http.Client, i rest.ImpersonationConfig) ht
 		transport.ImpersonationConfig{UserName: i.UserName, UID: i.UID, Groups: i.Groups, Extra: i.Extra}, pool.Transport)
 }
 
-// Close ends the watches and gives up idle connections. No Check may follow.
+// Close stops the watches and closes idle connections. No Check may follow.
 func (c *Checker) Close() { c.stop() }
 
-// IsWatching tells whether a change of rights is noticed at present: with caches, while
-// all that rights come from can be watched.
+// IsWatching reports whether changes of rights are observed: with caches, while roles and
+// bindings can be watched.
 func (c *Checker) IsWatching() bool { return c.cache.isWatching() }
 
-// LastChange is when roles or bindings last changed, or may have while nobody saw it;
-// zero without caches. The API server may still answer from before that.
+// LastChange returns when roles or bindings last changed, or may have changed unobserved;
+// zero without caches. The change may not have taken effect in the API server yet.
 func (c *Checker) LastChange() time.Time { return c.cache.lastChange() }
 
-// Check returns nil if the service account may do all that the request takes,
-// and a [*NotAllowedError] if it may not. Any other error says that this could
-// not be found out, and is worth another attempt.
+// Check returns nil if the service account may do everything that the request needs,
+// and a [*NotAllowedError] if it may not. After any other error, of a failed review,
+// it may be retried.
 func (c *Checker) Check(ctx context.Context, r Request) error {
 	what, err := newCacheKey(r)
 	if err != nil {
@@ -214,7 +214,7 @@ func (c *Checker) Check(ctx context.Context, r Request) error {
 	return nil
 }
 
-// verbs returns those that the account needs for the request.
+// verbs returns the verbs that the account needs for the request.
 func (r Request) verbs() []string {
 	if r.ReadOnly {
 		return []string{"get"}
@@ -226,7 +226,7 @@ func (r Request) verbs() []string {
 	return verbs
 }
 
-// reviewAccess asks for every verb.
+// reviewAccess reviews every verb.
 func (c *Checker) reviewAccess(ctx context.Context, r Request) error {
 	account := authenticationv1.UserInfo{
 		Username: r.user(),
@@ -253,17 +253,17 @@ func notAllowed(r Request, escalation bool, cause error) error {
 	}
 }
 
-// grantsRights tells whether the request writes a kind with which an account could give
+// grantsRights reports whether the request writes a kind with which an account could grant
 // itself rights.
 func (r Request) grantsRights() bool {
 	return !r.ReadOnly && r.Resource.Group == rbacv1.GroupName &&
 		slices.Contains([]string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}, r.Resource.Resource)
 }
 
-// dryRun writes the object as the account, without effect. The API server
-// looks at what a role or binding grants before it looks whether there is one;
-// where there is, an update has to pass, too. That something else is wrong with
-// the object is no answer to the question.
+// dryRun writes the object as the account in a dry run. The API server checks the
+// rights in a role or binding before it checks whether the object exists; if it
+// exists, an update must pass as well. Any other error of the write does not decide
+// the check.
 func (c *Checker) dryRun(ctx context.Context, r Request) error {
 	client, err := c.clientFor(r.user())
 	if err != nil {
@@ -284,7 +284,7 @@ func (c *Checker) dryRun(ctx context.Context, r Request) error {
 	return nil
 }
 
-// dryRunObject is the object with what makes its content and nothing else.
+// dryRunObject returns the content of the object, with its name and labels.
 func dryRunObject(r Request) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: maps.Clone(r.Object.Object)}
 	metadata := map[string]any{"name": r.ObjectName}
@@ -292,7 +292,7 @@ func dryRunObject(r Request) *unstructured.Unstructured {
 		metadata["namespace"] = r.ObjectNamespace
 	}
 	given, _ := r.Object.Object["metadata"].(map[string]any)
-	for _, name := range []string{"labels", "annotations"} { // an aggregated role takes others in by their labels
+	for _, name := range []string{"labels", "annotations"} { // aggregated roles select others by labels
 		if value := given[name]; value != nil {
 			metadata[name] = value
 		}
@@ -310,7 +310,7 @@ type cacheKey struct {
 	content                     [sha256.Size]byte // of roles and bindings
 }
 
-// newCacheKey fails if there is no content where it matters.
+// newCacheKey fails for a role or binding without content.
 func newCacheKey(r Request) (cacheKey, error) {
 	k := cacheKey{
 		namespace: r.Namespace, name: r.Name, resource: r.Resource,
@@ -330,4 +330,4 @@ func newCacheKey(r Request) (cacheKey, error) {
 	return k, nil
 }
 
-var errNoContent = errors.New("executor: a role or binding was asked about without its content")
+var errNoContent = errors.New("executor: a role or binding cannot be checked without its content")

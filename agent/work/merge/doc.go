@@ -3,18 +3,18 @@
 
 // Package merge decides what the update strategy Update makes of an object: it
 // compares what a manifest requires with what is live and returns what is to be
-// written. It is pure; whoever calls it reads and writes.
+// written. It is pure; the caller reads and writes.
 //
-// The kinds that the original agent writes by typed clients have each a rule in
-// kinds.go, that of library-go's resourceapply: which fields are looked at, which
-// belong to somebody else, and what can only be had by a new object. Of all
-// other kinds the whole content but metadata and status is replaced.
+// Each kind that OCM's agent writes with a typed client has a rule in rules.go,
+// that of library-go's resourceapply: which fields are compared, which
+// belong to somebody else, and what needs a new object. Of all
+// other kinds the whole content besides metadata and status is replaced.
 //
 //   - Labels and annotations are merged. None is removed unless the manifest has
 //     its key with a "-" at the end.
-//   - Owners are added to those that are there; one with the same group, kind and
-//     name takes the place of that one.
-//   - Finalizers, status and everything else that is live stays.
+//   - Owners are added to the live ones; one with the same group, kind and
+//     name is replaced.
+//   - Finalizers, status and everything else of the live object stays.
 //
 // An object that has every field of the manifest is [Same], whatever fields it
 // has besides: the API server's defaults cannot be told from what somebody added,

@@ -13,28 +13,28 @@ import (
 )
 
 var (
-	// ErrMalformed says that an object's metadata, or a field with a rule of its
-	// own, has not the shape that every API server demands.
+	// ErrMalformed is returned if an object's metadata, or a field with a rule of its
+	// own, does not have the type that every API server requires.
 	ErrMalformed = errors.New("object is malformed")
-	// ErrOtherKind says that live is not an object of the required kind.
+	// ErrOtherKind is returned if live is not an object of the required kind.
 	ErrOtherKind = errors.New("objects are of different kinds")
 )
 
-// Verdict says what has to be done to an object.
+// Verdict is how an object must be changed.
 type Verdict int
 
 // The verdicts.
 const (
-	// Unchanged: the object has what is required of it.
+	// Unchanged is the verdict for an object that has everything required.
 	Unchanged Verdict = iota
-	// Update: the object is replaced by what was returned.
+	// Update replaces the object with the returned one.
 	Update
-	// Recreate: the object is deleted, and created as what was returned; what
-	// differs cannot be changed.
+	// Recreate deletes the object and creates the returned one, because a field that
+	// differs is immutable.
 	Recreate
 )
 
-// String is the verdict as a word.
+// String returns the name of the verdict.
 func (v Verdict) String() string {
 	switch v {
 	case Unchanged:
@@ -48,15 +48,15 @@ func (v Verdict) String() string {
 	}
 }
 
-// Merge returns what live must become so that it has what required says, and
-// whether that differs. Neither argument is changed; what is returned may share
+// Merge returns the object that live must become to have everything required, and
+// whether that differs. Neither argument is changed; the returned object may share
 // parts with both, and with Same it is live itself.
 //
 // With Update next has live's resourceVersion and no managedFields, and is sent
-// by PUT; with Recreate it has nothing that the API server gives an object. The
+// by PUT; with Recreate it has no fields that the API server sets. The
 // owners to add are among required's. If an object
-// still differs after an update, the API server does not take a field (it does
-// not know it, or writes it otherwise): the same update would change nothing again.
+// still differs after an update, the API server ignores or rewrites a field: the same
+// update would change nothing again.
 //
 // The error wraps [ErrMalformed] or [ErrOtherKind].
 func Merge(required, live *unstructured.Unstructured) (next *unstructured.Unstructured, verdict Verdict, err error) {
@@ -102,8 +102,8 @@ func mergeObjects(required, live *unstructured.Unstructured, replace bool) (*uns
 	}
 }
 
-// NewObject returns what is created where nothing is live: required without what
-// belongs to the API server, and without the keys that ask for a removal.
+// NewObject returns the object to create if none is live: required without the fields
+// that the API server sets, and without the keys that request a removal.
 func NewObject(required *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	metadata, _, err := mergeMetadata(required.Object, nil)
 	if err != nil {
@@ -122,7 +122,7 @@ func NewObject(required *unstructured.Unstructured) (*unstructured.Unstructured,
 	return &unstructured.Unstructured{Object: next}, nil
 }
 
-// withoutManagedFields is an object without its managedFields.
+// withoutManagedFields returns an object without its managedFields.
 func withoutManagedFields(object map[string]any) map[string]any {
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {
@@ -135,7 +135,7 @@ func withoutManagedFields(object map[string]any) map[string]any {
 	return object
 }
 
-// removeServerFields removes from metadata what the API server gives an object.
+// removeServerFields removes the metadata that the API server sets.
 func removeServerFields(metadata map[string]any) {
 	for _, field := range []string{
 		"uid", "resourceVersion", "generation", "managedFields", "creationTimestamp",
@@ -145,7 +145,7 @@ func removeServerFields(metadata map[string]any) {
 	}
 }
 
-// shallowCopy copies a map and shares what is in it.
+// shallowCopy copies a map, but not its values.
 func shallowCopy(m map[string]any) map[string]any {
 	out := make(map[string]any, len(m)+1)
 	maps.Copy(out, m)

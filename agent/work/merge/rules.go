@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A rule says what of a kind a manifest decides. The zero rule is that of the
-// kinds without one: all content.
+// A rule defines which fields of a kind a manifest decides. The zero rule, of all kinds
+// without another, is all content.
 type rule struct {
-	// fields decided at the top level, when there are not all.
+	// fields at the top level that the manifest decides; nil for all.
 	fields []field
-	// prepare returns required with what it leaves to others, and in the form in
-	// which the API server has it; it may share parts with both, and changes neither.
+	// prepare completes required with what it leaves to others, in the form in which
+	// the API server stores it; it may share parts with both, and changes neither.
 	prepare func(required, live map[string]any) (map[string]any, error)
 	// requiresRecreate tells whether what differs can only be had by a new object.
 	requiresRecreate func(required, live map[string]any) bool
