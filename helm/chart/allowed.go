@@ -12,21 +12,21 @@ import (
 )
 
 var (
-	// ErrNotAllowed is of a URL that the owner of the cluster does not allow.
+	// ErrNotAllowed is returned for a URL that the owner of the cluster does not allow.
 	ErrNotAllowed = errors.New("not in the list of URLs that this cluster allows (helm.charts in the values of the agent's chart)")
-	// ErrURL is of a URL that cannot be used, whatever is allowed.
+	// ErrURL is returned for a URL that cannot be used, whatever is allowed.
 	ErrURL = errors.New("URL cannot be used")
 )
 
 const schemeOCI = "oci"
 
-// Allowed is a list of URLs. What is below the path of one of them may be read: of
+// Allowed is a list of URLs. URLs below the path of one of them are allowed: of
 // "https://charts.example.com/stable" the archive ".../stable/a-1.0.0.tgz", and no
 // ".../stable-not". "oci://registry.example.com/charts" allows the repositories below
 // that path, as they are read by HTTPS (OCI distribution specification 1.1).
 type Allowed []*url.URL
 
-// ParseAllowed reads a list. An error names the entry.
+// ParseAllowed parses a list. An error names the entry.
 func ParseAllowed(list []string) (Allowed, error) {
 	all := make(Allowed, 0, len(list))
 	for _, entry := range list {
@@ -39,8 +39,8 @@ func ParseAllowed(list []string) (Allowed, error) {
 	return all, nil
 }
 
-// parseURL takes an absolute URL whose path means what it says: no server reads another
-// one into it.
+// parseURL parses an absolute URL whose path is unambiguous: no server interprets it
+// differently.
 func parseURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -65,7 +65,7 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
-// Check returns an error that wraps ErrNotAllowed or ErrURL if a URL may not be read.
+// Check returns an error that wraps ErrNotAllowed or ErrURL if a URL is not allowed.
 func (a Allowed) Check(u *url.URL) error {
 	if err := checkURL(u); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (a Allowed) Check(u *url.URL) error {
 	return ErrNotAllowed
 }
 
-// isWithin tells whether u is allowed or below it.
+// isWithin reports whether u is the allowed URL or below it.
 func isWithin(allowed, u *url.URL) bool {
 	return u.Scheme == allowed.Scheme && hostPort(u) == hostPort(allowed) && isBelow(allowed.Path, u.Path)
 }
@@ -88,8 +88,8 @@ func isBelow(dir, name string) bool {
 	return dir == "" || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// isWithinRegistry tells whether u is of the API of a registry, about a repository that is
-// allowed.
+// isWithinRegistry reports whether u is of the API of a registry and names an allowed
+// repository.
 func isWithinRegistry(allowed, u *url.URL) bool {
 	repository, ok := strings.CutPrefix(u.Path, "/v2/")
 	if !ok || hostPort(u) != hostPort(allowed) {
@@ -98,7 +98,7 @@ func isWithinRegistry(allowed, u *url.URL) bool {
 	return repository == "" || isBelow(strings.TrimPrefix(allowed.Path, "/"), repository)
 }
 
-// hostPort is the host with its port.
+// hostPort returns the host with its port.
 func hostPort(u *url.URL) string {
 	name, port := strings.ToLower(u.Hostname()), u.Port()
 	if port == "" {

@@ -21,13 +21,13 @@ import (
 const maxUnpacked = 32 << 20
 
 var (
-	// ErrChart is of what is no chart, or none that can be installed.
+	// ErrChart is returned for a chart that is invalid or cannot be installed.
 	ErrChart = errors.New("no chart that can be installed")
-	// ErrValues is of values that cannot be used. What they say is in no message.
+	// ErrValues is returned for invalid values. It does not quote them.
 	ErrValues = errors.New("values cannot be used")
 )
 
-// Chart is one that can be installed.
+// Chart is a chart that can be installed.
 type Chart = v2.Chart
 
 // loadArchive reads an archive.
@@ -70,7 +70,7 @@ func checkVersion(c *Chart, want string) error {
 	return nil
 }
 
-// ParseValues reads YAML of a map. No bytes are no values.
+// ParseValues parses YAML of a map. Empty input is an empty map.
 func ParseValues(raw []byte) (map[string]any, error) {
 	var values any
 	if err := yaml.Unmarshal(raw, &values); err != nil {

@@ -1,10 +1,10 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart reads charts and values from where the owner of the cluster allows it: from
-// servers (HTTP, by the archive's URL or through a repository's index) and registries (OCI).
+// Package chart reads charts and values from the URLs that the owner of the cluster allows:
+// from servers (HTTP, by an archive's URL or through a repository's index) and registries (OCI).
 //
-// Every request is held to the list of allowed URLs ([Allowed]), those of redirects and of
-// a registry's answers included, and every answer to a size. Charts are read into memory;
-// no file is written or read.
+// Every request is checked against the list of allowed URLs ([Allowed]), those of redirects
+// and of a registry's answers included, and the size of every answer is limited. Charts are
+// read into memory; no file is written or read.
 package chart

@@ -35,7 +35,7 @@ var (
 	errTags     = errors.New("the repository has too many tags: name a version")
 )
 
-// fetchFromRegistry reads the archive of an artefact of a registry (HIP-0006).
+// fetchFromRegistry reads the archive of an artifact from a registry (HIP-0006).
 func (s *Source) fetchFromRegistry(ctx context.Context, u *url.URL, c message.Chart) ([]byte, error) {
 	repository, reference, err := s.resolveReference(ctx, u, c)
 	if err != nil {
@@ -61,8 +61,8 @@ func (s *Source) fetchFromRegistry(ctx context.Context, u *url.URL, c message.Ch
 	return nil, errNotChart
 }
 
-// resolveReference finds the repository of an artefact, and which of its manifests is meant: by
-// digest, by tag, or by the version.
+// resolveReference returns the repository of an artifact, and the reference of its manifest: a
+// digest, a tag, or the tag of the version.
 func (s *Source) resolveReference(ctx context.Context, u *url.URL, c message.Chart) (*remote.Repository, string, error) {
 	name, digest, _ := strings.Cut(strings.Trim(u.Path, "/"), "@")
 	name, tag, _ := strings.Cut(name, ":")
@@ -85,7 +85,7 @@ func (s *Source) resolveReference(ctx context.Context, u *url.URL, c message.Cha
 	return repository, version, err
 }
 
-// resolveTag finds the tag of a version, of the latest one of a range, or of all.
+// resolveTag returns the tag of a version, or of the latest one in a range or at all.
 func resolveTag(ctx context.Context, repository *remote.Repository, version string) (string, error) {
 	if _, err := semver.StrictNewVersion(version); err == nil {
 		return versionTag(version), nil
@@ -111,7 +111,7 @@ func resolveTag(ctx context.Context, repository *remote.Repository, version stri
 	return versionTag(tag), nil
 }
 
-// compareVersions sorts the latest first, and what is no version last.
+// compareVersions sorts the latest first, and invalid versions last.
 func compareVersions(a, b string) int {
 	left, leftErr := semver.NewVersion(a)
 	right, rightErr := semver.NewVersion(b)
@@ -127,5 +127,5 @@ func compareVersions(a, b string) int {
 	}
 }
 
-// versionTag is a version as the tag of an artefact, in which no plus may be.
+// versionTag returns a version as the tag of an artifact, which cannot have a plus.
 func versionTag(version string) string { return strings.ReplaceAll(version, "+", "_") }

@@ -23,7 +23,7 @@ var (
 	errDigest = errors.New("the archive is not the one of the index: its digest differs")
 )
 
-// isArchive tells the URL of an archive from that of a repository.
+// isArchive reports whether a URL is of an archive, not of a repository.
 func isArchive(u *url.URL) bool {
 	return strings.HasSuffix(u.Path, ".tgz") || strings.HasSuffix(u.Path, ".tar.gz")
 }
@@ -61,7 +61,7 @@ func (s *Source) fetchFromRepository(ctx context.Context, u *url.URL, c message.
 	return archive, checkDigest(archive, version.Digest)
 }
 
-// dropInvalid drops what is no entry: the index is a stranger's.
+// dropInvalid removes invalid entries: the index is not trusted.
 func dropInvalid(index *repo.IndexFile) {
 	for name, versions := range index.Entries {
 		var valid repo.ChartVersions
@@ -74,7 +74,7 @@ func dropInvalid(index *repo.IndexFile) {
 	}
 }
 
-// archiveURL is where a version is; it may be relative to the repository.
+// archiveURL returns the URL of a version, which may be relative to that of the repository.
 func archiveURL(repository *url.URL, version *repo.ChartVersion) (*url.URL, error) {
 	if len(version.URLs) == 0 {
 		return nil, fmt.Errorf("%w: version %s has no URL", errIndex, version.Version)
@@ -89,7 +89,7 @@ func archiveURL(repository *url.URL, version *repo.ChartVersion) (*url.URL, erro
 	return at, checkURL(at)
 }
 
-// checkDigest compares an archive with a SHA-256 of the index, if that has one.
+// checkDigest compares an archive with the SHA-256 in the index, if there is one.
 func checkDigest(archive []byte, digest string) error {
 	sum := sha256.Sum256(archive)
 	if digest != "" && !strings.EqualFold(strings.TrimPrefix(digest, "sha256:"), hex.EncodeToString(sum[:])) {

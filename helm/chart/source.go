@@ -25,27 +25,27 @@ const (
 	// maxIndex bounds the index of a repository, and maxValues a file of values.
 	maxIndex  = 8 << 20
 	maxValues = 1 << 20
-	// readTimeout bounds the reading of one thing, whatever it takes.
+	// readTimeout bounds the time to read a chart or values, with all requests.
 	readTimeout = time.Minute
-	// answerTimeout bounds the wait for an answer to begin.
+	// answerTimeout bounds the wait for the header of an answer.
 	answerTimeout = 20 * time.Second
 )
 
 var (
-	// ErrTooLarge is of what is larger than anybody needs.
+	// ErrTooLarge is returned for an answer that exceeds its limit.
 	ErrTooLarge = errors.New("too large")
-	// ErrTooLong is of what is not read in time.
+	// ErrTooLong is returned for an answer that takes too long.
 	ErrTooLong = errors.New("the server takes too long")
-	// ErrUnavailable is of a server that does not answer, or only with an error of its
-	// own. Another try may end otherwise.
+	// ErrUnavailable is returned for a server that cannot be reached, or fails. A request may
+	// be retried.
 	ErrUnavailable = errors.New("the server is unavailable")
 )
 
 // Source reads charts and values.
 type Source struct{ client *http.Client }
 
-// NewSource returns a source of what is allowed. Insecure does not check the certificates
-// of servers.
+// NewSource returns a source of allowed URLs. Insecure disables the verification of
+// certificates.
 func NewSource(allowed Allowed, insecure bool) *Source {
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
@@ -57,7 +57,7 @@ func NewSource(allowed Allowed, insecure bool) *Source {
 	return &Source{client: &http.Client{Transport: &allowListTransport{allowed: allowed, next: transport}}}
 }
 
-// allowListTransport holds each request to the list: those that a redirect leads to as well.
+// allowListTransport checks each request against the list, those of redirects included.
 type allowListTransport struct {
 	allowed Allowed
 	next    http.RoundTripper
@@ -71,30 +71,9 @@ func (g *allowListTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
-	// Nothing that is read is larger; a registry's answers are read by a library.
-	response.Body = &limited{ReadCloser: response.Body, left: max(maxArchive, maxIndex)}
+	// Nothing that is read is larger; a library reads the answers of a registry.
+	response.Body = http.MaxBytesReader(nil, response.Body, max(maxArchive, maxIndex))
 	return response, nil
-}
-
-// limited ends in ErrTooLarge where a body should have ended.
-type limited struct {
-	io.ReadCloser
-	left int64
-}
-
-func (l *limited) Read(p []byte) (int, error) {
-	if l.left < 0 {
-		return 0, ErrTooLarge
-	}
-	if int64(len(p)) > l.left+1 {
-		p = p[:l.left+1]
-	}
-	n, err := l.ReadCloser.Read(p)
-	l.left -= int64(n)
-	if l.left < 0 {
-		return 0, ErrTooLarge
-	}
-	return n, err
 }
 
 // Values reads a file of values.
@@ -113,7 +92,7 @@ func (s *Source) Values(ctx context.Context, location string) ([]byte, error) {
 	return raw, nil
 }
 
-// download reads what is at a URL.
+// download returns the content of a URL.
 func (s *Source) download(ctx context.Context, u *url.URL, limit int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -132,33 +111,37 @@ func (s *Source) download(ctx context.Context, u *url.URL, limit int64) ([]byte,
 	case code != http.StatusOK:
 		return nil, fmt.Errorf("the server answers %d", code)
 	}
-	raw, err := io.ReadAll(&limited{ReadCloser: response.Body, left: limit})
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, limit))
+	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.Is(err, ErrTooLarge):
+	case errors.As(err, &tooLarge):
 		return nil, fmt.Errorf("%w: the limit is %d MiB", ErrTooLarge, limit>>20)
 	case ctx.Err() != nil:
-		// A server may end its answer in good order because the request is cancelled.
+		// A server may end its answer regularly because the request is cancelled.
 		return nil, context.Cause(ctx)
 	}
 	return raw, err
 }
 
-// isTemporary tells the codes of servers that may answer otherwise another time.
+// isTemporary reports whether a server may answer otherwise later.
 func isTemporary(code int) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
-// classify says what kind an error of a server is, if the network or a library reports it.
+// classify wraps the kind of an error that the network or a library has reported.
 func classify(err error) error {
 	var (
 		connection *net.OpError
 		name       *net.DNSError
 		answer     *errcode.ErrorResponse
+		tooLarge   *http.MaxBytesError
 	)
 	switch {
+	case errors.As(err, &tooLarge):
+		return fmt.Errorf("%w: the limit is %d MiB", ErrTooLarge, tooLarge.Limit>>20)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: %w", ErrTooLong, err)
-	case errors.As(err, &name) && name.IsNotFound: // nor will it be there the next time
+	case errors.As(err, &name) && name.IsNotFound: // nor will it be found later
 		return err
 	case errors.As(err, &connection) && connection.Op != "remote error", // an alert of TLS
 		errors.As(err, &answer) && isTemporary(answer.StatusCode):
@@ -168,8 +151,8 @@ func classify(err error) error {
 	}
 }
 
-// unwrapURL leaves out the URL where it is the one that was asked for, which a caller
-// names. That of a redirect is news.
+// unwrapURL removes the requested URL from an error, because the caller names it. That of a
+// redirect stays.
 func unwrapURL(asked *url.URL, err error) error {
 	var at *url.Error
 	if errors.As(err, &at) && at.URL == asked.String() {
@@ -198,7 +181,7 @@ func (s *Source) Get(ctx context.Context, c message.Chart) (*Chart, error) {
 	return loaded, nil
 }
 
-// chartName is a chart for people.
+// chartName describes a chart.
 func chartName(u *url.URL, c message.Chart) string {
 	if c.Name == "" || isArchive(u) {
 		return u.Redacted()
