@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// equal tells whether two values are the same: null and what is empty are none,
-// and numbers go by their value.
+// equal reports whether two values are the same: null and empty values equal missing ones,
+// and numbers are compared by value.
 func equal(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
@@ -110,7 +110,7 @@ func float(v any) (float64, bool) {
 // A lens compares the content of one kind as its API server stores it.
 type comparator struct {
 	group string
-	// builtin: the API server drops what is empty.
+	// builtin is set if the API server drops empty values.
 	builtin bool
 }
 
@@ -118,12 +118,12 @@ func newComparator(group string) comparator {
 	return comparator{group: group, builtin: slices.Contains(builtinGroups, group)}
 }
 
-// includes tells whether live has everything that is wanted. The key is that of
-// the field or of the list that the values are in.
+// includes reports whether live has everything that is wanted. The key is that of
+// the field or of the list of the values.
 func (l comparator) includes(have, want any, key string) bool {
 	switch want := want.(type) {
 	case nil:
-		return true // the API server takes null for nothing said
+		return true // to the API server null is a missing field
 	case map[string]any:
 		return l.includesMap(have, want, key)
 	case []any:
@@ -171,7 +171,7 @@ func (l comparator) includesScalar(have, want any, key string) bool {
 	case slices.Contains(omittedWhenZero, key) && (want == false || equalScalars(want, int64(0))):
 		return have == nil
 	case key == "nodePort" && equalScalars(want, int64(0)):
-		return true // asks for any
+		return true // requests any port
 	case slices.Contains(quantityFields, key) || key == "value" && l.group == "autoscaling":
 		return equalQuantities(have, want)
 	default:
@@ -179,14 +179,14 @@ func (l comparator) includesScalar(have, want any, key string) bool {
 	}
 }
 
-// equalQuantities tells whether two values are the same quantity.
+// equalQuantities reports whether two values are the same quantity.
 func equalQuantities(a, b any) bool {
 	x, ok := parseQuantity(a)
 	y, also := parseQuantity(b)
 	return ok && also && x.Cmp(y) == 0
 }
 
-// maxQuantityLength bounds what is parsed, in bytes.
+// maxQuantityLength bounds a parsed quantity, in bytes.
 const maxQuantityLength = 64
 
 func parseQuantity(v any) (resource.Quantity, bool) {
@@ -210,8 +210,8 @@ func parseQuantity(v any) (resource.Quantity, bool) {
 	return q, err == nil
 }
 
-// builtinGroups are the groups whose objects an API server decodes into types: what
-// is empty and marked so is dropped, and quantities are written in one way.
+// builtinGroups are the groups whose objects an API server decodes into types: it
+// drops empty fields with omitempty, and normalizes quantities.
 var builtinGroups = []string{
 	"", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "autoscaling", "batch",
 	"certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io",
@@ -230,12 +230,12 @@ var (
 	// omittedWhenEmpty of built-in types are dropped when they are empty. An empty
 	// selector is not the same as none.
 	omittedWhenEmpty = []string{"annotations", "labels", "limits", "matchLabels", "nodeSelector", "parameters", "requests"}
-	// quantityMaps hold amounts under any key.
+	// quantityMaps have quantities under any key.
 	quantityMaps = []string{
 		"allocatedResources", "capacity", "default", "defaultRequest", "hard", "limits", "max", "maxLimitRequestRatio",
 		"min", "podFixed", "requests",
 	}
-	// quantityFields are amounts themselves.
+	// quantityFields are quantities themselves.
 	quantityFields = []string{"averageValue", "divisor", "sizeLimit"}
 )
 

@@ -8,26 +8,26 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	fieldpath "k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxPath bounds the text of one path, in bytes.
+// maxPath bounds a formatted path, in bytes.
 const maxPath = 100
 
-// Differences are the paths of fields, of which the first are named.
+// Differences are fields that differ.
 type Differences struct {
-	// Paths are those that are named, as "spec.containers[0].image", without any value.
+	// Paths of the first fields, such as "spec.containers[0].image", without values.
 	Paths []string
-	// Total counts all of them.
+	// Total counts all fields.
 	Total int
 }
 
-// Compare returns in which fields live has not what required says: by the same rules
-// and in the same eyes as [Merge], so that there are none where that says [Same]. The
-// first most of them are named. The error is that of Merge.
+// Compare returns the fields in which live differs from required, by the rules of [Merge]: there
+// are none if Merge returns [Unchanged]. Paths has at most the first most of them. The error is
+// that of Merge.
 func Compare(required, live *unstructured.Unstructured, most int) (Differences, error) {
 	gk := required.GroupVersionKind().GroupKind()
 	if gk != live.GroupVersionKind().GroupKind() {
@@ -48,7 +48,7 @@ func Compare(required, live *unstructured.Unstructured, most int) (Differences, 
 	return c.found, nil
 }
 
-// comparer collects what differs.
+// comparer collects differences.
 type comparer struct {
 	comparator
 
@@ -56,74 +56,63 @@ type comparer struct {
 	found Differences
 }
 
-// at is a place in an object: the name of a field, or its index, below another place.
-type at struct {
-	above *at
-	name  string
-}
+// plainName matches a name that needs no brackets in a path.
+var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 
-func (p *at) field(name string) *at { return &at{above: p, name: name} }
-func (p *at) index(i int) *at       { return &at{above: p, name: "[" + strconv.Itoa(i) + "]"} }
-
-// plainName is a name that needs no brackets in a path.
-var plainName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_-]*|\[[0-9]+\])$`)
-
-// String is the path of a place.
-func (p *at) String() string {
-	var parts []string
-	size := 0
-	for ; p != nil; p = p.above {
-		name := p.name
-		if !plainName.MatchString(name) {
-			name = "[" + name + "]"
-		}
-		if p.above != nil && !strings.HasPrefix(name, "[") {
-			name = "." + name
-		}
-		if size += len(name); size > maxPath {
-			parts = append(parts, "...") // the end says more than the beginning
-			break
-		}
-		parts = append(parts, name)
+func child(p *fieldpath.Path, name string) *fieldpath.Path {
+	if plainName.MatchString(name) {
+		return p.Child(name)
 	}
-	slices.Reverse(parts)
-	return strings.Join(parts, "")
+	return p.Key(name)
 }
 
-func (c *comparer) add(p *at) {
+// formatPath returns the end of a path, which says more than its beginning.
+func formatPath(p *fieldpath.Path) string {
+	text := p.String()
+	if len(text) <= maxPath {
+		return text
+	}
+	text = text[len(text)-maxPath:]
+	if i := strings.IndexAny(text, ".["); i >= 0 {
+		return "..." + text[i:]
+	}
+	return "..."
+}
+
+func (c *comparer) add(p *fieldpath.Path) {
 	c.found.Total++
 	if len(c.found.Paths) < c.most {
-		c.found.Paths = append(c.found.Paths, p.String())
+		c.found.Paths = append(c.found.Paths, formatPath(p))
 	}
 }
 
-// metadata compares live's with what it would become.
+// metadata compares live's metadata with that of the merge.
 func (c *comparer) metadata(next, have map[string]any) {
-	p := (*at)(nil).field("metadata")
+	p := fieldpath.NewPath("metadata")
 	for _, field := range slices.Sorted(slices.Values(mergedFields)) {
-		c.equal(p.field(field), next[field], have[field])
+		c.equal(child(p, field), next[field], have[field])
 	}
 }
 
 // content compares all but metadata and status.
 func (c *comparer) content(r rule, want, have map[string]any) {
-	var top *at
+	var top *fieldpath.Path
 	switch {
 	case r.metadataOnly:
 	case r.fields == nil:
 		for _, name := range slices.Sorted(maps.Keys(want)) {
 			if !slices.Contains(commonFields, name) {
-				c.covers(top.field(name), have[name], want[name], name)
+				c.includesAll(child(top, name), have[name], want[name], name)
 			}
 		}
 	default:
 		for _, f := range r.fields {
-			c.field(f, top.field(f.name), want[f.name], have[f.name])
+			c.field(f, child(top, f.name), want[f.name], have[f.name])
 		}
 	}
 }
 
-func (c *comparer) field(f field, p *at, want, have any) {
+func (c *comparer) field(f field, p *fieldpath.Path, want, have any) {
 	list, isList := want.([]any)
 	switch {
 	case f.exact:
@@ -132,16 +121,17 @@ func (c *comparer) field(f field, p *at, want, have any) {
 		there, _ := have.([]any)
 		for i, w := range list {
 			if !slices.ContainsFunc(there, func(h any) bool { return c.comparator.includes(h, w, f.name) }) {
-				c.add(p.index(i))
+				c.add(p.Index(i))
 			}
 		}
 	default:
-		c.covers(p, have, want, f.name)
+		c.includesAll(p, have, want, f.name)
 	}
 }
 
-// covers adds where live has not what is wanted, as [lens.covers] sees it.
-func (c *comparer) covers(p *at, have, want any, key string) {
+// includesAll adds the fields in which live does not include what is wanted, as by
+// [comparator.includes].
+func (c *comparer) includesAll(p *fieldpath.Path, have, want any, key string) {
 	switch want := want.(type) {
 	case map[string]any:
 		live, ok := have.(map[string]any)
@@ -151,7 +141,7 @@ func (c *comparer) covers(p *at, have, want any, key string) {
 		amounts := slices.Contains(quantityMaps, key)
 		for _, name := range slices.Sorted(maps.Keys(want)) {
 			if !amounts || !equalQuantities(live[name], want[name]) {
-				c.covers(p.field(name), live[name], want[name], name)
+				c.includesAll(child(p, name), live[name], want[name], name)
 			}
 		}
 		return
@@ -163,9 +153,9 @@ func (c *comparer) covers(p *at, have, want any, key string) {
 		for i := range want {
 			switch {
 			case want[i] != nil:
-				c.covers(p.index(i), live[i], want[i], key)
+				c.includesAll(p.Index(i), live[i], want[i], key)
 			case live[i] != nil:
-				c.add(p.index(i))
+				c.add(p.Index(i))
 			}
 		}
 		return
@@ -175,8 +165,8 @@ func (c *comparer) covers(p *at, have, want any, key string) {
 	}
 }
 
-// equal adds where two values are not the same, as the function of that name sees it.
-func (c *comparer) equal(p *at, want, have any) {
+// equal adds the fields in which two values are not equal, as by the function of that name.
+func (c *comparer) equal(p *fieldpath.Path, want, have any) {
 	switch want := want.(type) {
 	case map[string]any:
 		live, ok := have.(map[string]any)
@@ -191,7 +181,7 @@ func (c *comparer) equal(p *at, want, have any) {
 			names[name] = struct{}{}
 		}
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			c.equal(p.field(name), want[name], live[name])
+			c.equal(child(p, name), want[name], live[name])
 		}
 		return
 	case []any:
@@ -200,7 +190,7 @@ func (c *comparer) equal(p *at, want, have any) {
 			break
 		}
 		for i := range want {
-			c.equal(p.index(i), want[i], live[i])
+			c.equal(p.Index(i), want[i], live[i])
 		}
 		return
 	}

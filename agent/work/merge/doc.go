@@ -16,10 +16,10 @@
 //     name is replaced.
 //   - Finalizers, status and everything else of the live object stays.
 //
-// An object that has every field of the manifest is [Same], whatever fields it
-// has besides: the API server's defaults cannot be told from what somebody added,
-// and a write for each of them would never end. Lists are compared element by
-// element, numbers by value, quantities by amount. So a field that somebody adds
-// stays until the manifest changes; [Replace] is for that moment, for it also
-// takes out what the manifest no longer has.
+// An object that has every field of the manifest is [Unchanged], whatever other fields
+// it has: defaults of the API server cannot be distinguished from fields that somebody
+// added, and writes for them would never end. Lists are compared element by
+// element, numbers and quantities by value. A field that somebody adds therefore
+// stays until the manifest changes; then [Replace] also removes what is not in the
+// manifest any more.
 package merge
