@@ -5,6 +5,7 @@ package work
 
 import (
 	"context"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"slices"
 	"sync"
 	"time"
@@ -63,10 +64,10 @@ type allowedCache struct {
 	uid        string
 	generation int64
 	// allowed has the objects that it may write, or read; false is to be confirmed again.
-	allowed map[objectID]bool
+	allowed map[manifest.ObjectID]bool
 	// drifted are the objects that were not as they had been applied when they were last
 	// looked at.
-	drifted map[objectID]bool
+	drifted map[manifest.ObjectID]bool
 }
 
 func (p *allowedCache) isFor(d *workSpec) bool {
@@ -76,12 +77,12 @@ func (p *allowedCache) isFor(d *workSpec) bool {
 // recordDrift records whether an object is as it was applied, and returns true when it was so
 // before and is not now. An object whose repair is refused or fails is tried again and
 // again, and has strayed once.
-func (p *allowedCache) recordDrift(id objectID, now bool) bool {
+func (p *allowedCache) recordDrift(id manifest.ObjectID, now bool) bool {
 	if p == nil || p.drifted[id] == now {
 		return false
 	}
 	if p.drifted == nil {
-		p.drifted = map[objectID]bool{}
+		p.drifted = map[manifest.ObjectID]bool{}
 	}
 	p.drifted[id] = now
 	return now
@@ -113,20 +114,20 @@ func (e *Engine) checkAccess(ctx context.Context, w *work, s *step, writes bool)
 	if s.options.executor == nil {
 		return 0, nil
 	}
-	sure, before := w.allowed.allowed[s.at.objectID]
+	sure, before := w.allowed.allowed[s.at.ObjectID]
 	if sure && !writes {
 		return 0, nil
 	}
-	obj, err := s.decode(s.at, nil)
+	obj, err := s.Object(s.at, nil)
 	if err != nil {
 		return 0, err
 	}
 	err = e.executors.Check(ctx, s.accessRequest(s.options.executor, obj))
 	switch {
 	case err == nil:
-		w.allowed.allowed[s.at.objectID] = true
+		w.allowed.allowed[s.at.ObjectID] = true
 	case isAccessDenied(err):
-		delete(w.allowed.allowed, s.at.objectID)
+		delete(w.allowed.allowed, s.at.ObjectID)
 		return w.denials.delay(), err
 	case before && !writes:
 		s.isAccessUnknown = true

@@ -12,6 +12,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/executor"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // stands makes the refusal one that has stood for long.
@@ -53,13 +54,13 @@ func TestUnansweredReviewBacksOff(t *testing.T) {
 	d := &workSpec{options: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{
 		Subject: workv1.ManifestWorkExecutorSubject{Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: account},
 	}}}
-	w.spec, w.allowed = d, &allowedCache{allowed: map[objectID]bool{at.objectID: false}}
-	manifest := parseManifest(0, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o","namespace":"n"}}`))
-	e.inventory.addClaim(at, w.key.String(), w.anchor.uid)
-	e.inventory.recordRead(at.objectID, w.key.String(), body, nil) // there is nothing to write
+	w.spec, w.allowed = d, &allowedCache{allowed: map[manifest.ObjectID]bool{at.ObjectID: false}}
+	manifest := manifest.Parse(0, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o","namespace":"n"}}`))
+	e.inventory.AddClaim(at, w.key.String(), w.anchor.uid)
+	e.inventory.RecordRead(at.ObjectID, w.key.String(), appliedContent, nil) // there is nothing to write
 	want := minDenialDelay
 	for n := range 7 {
-		s := &step{at: at, manifest: manifest, contentHash: body, options: applyOptions{executor: account}}
+		s := &step{at: at, Manifest: manifest, contentHash: appliedContent, options: applyOptions{executor: account}}
 		_, wait, err := e.applyAll(t.Context(), w, d, []*step{s})
 		if err != nil || s.err != nil || wait < want/2 || wait > want {
 			t.Errorf("after %d attempts: wait %s, want up to %s; %v, %v", n+1, wait, want, err, s.err)

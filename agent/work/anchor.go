@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -50,7 +51,7 @@ type anchor struct {
 	created    time.Time
 	isDeleting bool
 	// tracked is what may exist because of this work.
-	tracked map[objectID]trackedObject
+	tracked map[manifest.ObjectID]trackedObject
 	// recorded is tracked as the status has it, pending as the annotation has it.
 	recorded, pending []v1alpha1.AppliedResourceMeta
 	// workKey is whom it stands for, as far as it says so itself.
@@ -67,7 +68,7 @@ type anchor struct {
 
 // trackedObject is one listed object; without a UID it was about to be applied.
 type trackedObject struct {
-	target
+	manifest.Target
 	ordinal int
 	uid     types.UID
 	// isAdopted: the object of that UID was there before us, and stays after us.
@@ -79,7 +80,7 @@ type trackedObject struct {
 	detachedUID types.UID
 }
 
-func newAnchor() *anchor { return &anchor{tracked: map[objectID]trackedObject{}} }
+func newAnchor() *anchor { return &anchor{tracked: map[manifest.ObjectID]trackedObject{}} }
 
 // appliedResources is tracked in the form of the API: sorted, exact.
 func (a *anchor) appliedResources() []v1alpha1.AppliedResourceMeta {
@@ -104,18 +105,18 @@ func (a *anchor) appliedResources() []v1alpha1.AppliedResourceMeta {
 // addListed reads a list. How the last applies before it was read ended, it does not say.
 func (a *anchor) addListed(list []v1alpha1.AppliedResourceMeta) {
 	for _, r := range list {
-		t := target{objectID: objectID{Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name}, Version: r.Version, Kind: r.Kind}
+		t := manifest.Target{ObjectID: manifest.ObjectID{Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name}, Version: r.Version, Kind: r.Kind}
 		if t.Resource == "" || t.Name == "" || t.Version == "" {
 			continue // nothing that can be addressed
 		}
-		old, ok := a.tracked[t.objectID]
+		old, ok := a.tracked[t.ObjectID]
 		if ok && old.uid != "" && r.UID == "" {
 			continue
 		}
 		if t.Kind == "" {
 			t.Kind = old.Kind // an AppliedManifestWork's status does not say it
 		}
-		a.tracked[t.objectID] = trackedObject{target: t, ordinal: r.Ordinal, uid: r.UID, isAdopted: r.Adopted, isUncertain: true}
+		a.tracked[t.ObjectID] = trackedObject{Target: t, ordinal: r.Ordinal, uid: r.UID, isAdopted: r.Adopted, isUncertain: true}
 	}
 }
 

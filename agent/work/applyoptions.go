@@ -17,12 +17,14 @@ import (
 	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/feedback"
 	"github.com/spokelet/spokelet/agent/work/ignorefields"
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/agent/work/manifestconfig"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
 // errFieldManager: works may only write under names that show whose they are.
-var errFieldManager = errors.New("field manager must begin with " + FieldManager)
+var errFieldManager = errors.New("field manager must begin with " + inventory.FieldManager)
 
 // errNoExecutor: a work acts for somebody, and does not say for whom. With the rights
 // of the agent it may do nothing.
@@ -52,14 +54,14 @@ func (h *applyOptions) ownsObject() bool {
 }
 
 // driftPolicy says how drift of the object is noticed.
-func (h *applyOptions) driftPolicy() driftPolicy {
+func (h *applyOptions) driftPolicy() inventory.DriftPolicy {
 	switch {
 	case h.strategy == workv1.UpdateStrategyTypeCreateOnly, h.ignoredFields != nil:
-		return driftByOwnership
+		return inventory.DriftByOwnership
 	case h.strategy == workv1.UpdateStrategyTypeServerSideApply:
-		return driftByFields
+		return inventory.DriftByFields
 	default:
-		return driftByEdits
+		return inventory.DriftByEdits
 	}
 }
 
@@ -67,7 +69,7 @@ func (h *applyOptions) driftPolicy() driftPolicy {
 func (e *Engine) resolveOptions(w *work, d *workSpec, steps []step) {
 	for i := range steps {
 		s := &steps[i]
-		s.contentHash = s.hash
+		s.contentHash = s.Hash
 		s.options = applyOptions{strategy: w.policy.Strategy, manager: w.policy.FieldManager, force: w.policy.Force}
 		if w.policy.Dialect == wire.DialectManifestWork && s.at.Name != "" {
 			e.applyManifestConfig(w, d, s)
@@ -77,9 +79,9 @@ func (e *Engine) resolveOptions(w *work, d *workSpec, steps []step) {
 
 // applyManifestConfig follows the work's manifestConfigs.
 func (e *Engine) applyManifestConfig(w *work, d *workSpec, s *step) {
-	id := s.at.identifier()
+	id := s.at.Identifier()
 	o := manifestconfig.Match(d.options.ManifestConfigs, id)
-	s.reader = e.readerFor(w, d, s.at.objectID, o)
+	s.reader = e.readerFor(w, d, s.at.ObjectID, o)
 	s.options.isOrphaned = isOrphaned(d.options.DeleteOption, id)
 	if x := d.options.Executor; x != nil {
 		s.options.executor = x.Subject.ServiceAccount
@@ -96,7 +98,7 @@ func (e *Engine) applyManifestConfig(w *work, d *workSpec, s *step) {
 			s.err = err
 		}
 	}
-	s.contentHash = hashContent(s.hash, s.options, u)
+	s.contentHash = hashContent(s.Hash, s.options, u)
 }
 
 func (h *applyOptions) setServerSideApply(c *workv1.ServerSideApplyConfig) (err error) {
@@ -104,7 +106,7 @@ func (h *applyOptions) setServerSideApply(c *workv1.ServerSideApplyConfig) (err 
 	if c.FieldManager != "" {
 		h.manager = c.FieldManager
 	}
-	if !strings.HasPrefix(h.manager, FieldManager) {
+	if !strings.HasPrefix(h.manager, inventory.FieldManager) {
 		return errFieldManager
 	}
 	h.ignoredFields, err = ignorefields.Compile(c.IgnoreFields)
@@ -147,15 +149,11 @@ func isOrphaned(o *workv1.DeleteOption, id workv1.ResourceIdentifier) bool {
 	return slices.Contains(o.SelectivelyOrphan.OrphaningRules, workv1.OrphaningRule(id))
 }
 
-func (t target) identifier() workv1.ResourceIdentifier {
-	return workv1.ResourceIdentifier{Group: t.Group, Resource: t.Resource, Namespace: t.Namespace, Name: t.Name}
-}
-
 // readerFor returns what a version of a work reads of an object, nil for nothing:
 // always the same for one version, so that it can be told whether it has read.
-func (e *Engine) readerFor(w *work, d *workSpec, id objectID, o manifestconfig.Options) *contentReader {
+func (e *Engine) readerFor(w *work, d *workSpec, id manifest.ObjectID, o manifestconfig.Options) *inventory.Reader {
 	if w.readersFor != d {
-		w.readersFor, w.readers = d, map[objectID]*contentReader{}
+		w.readersFor, w.readers = d, map[manifest.ObjectID]*inventory.Reader{}
 	}
 	if r, ok := w.readers[id]; ok {
 		return r
@@ -168,7 +166,7 @@ func (e *Engine) readerFor(w *work, d *workSpec, id objectID, o manifestconfig.O
 	if len(rules) == 0 && len(o.FeedbackRules) == 0 {
 		return nil
 	}
-	r := &contentReader{generation: d.generation, feedback: feedback.Compile(o.FeedbackRules, e.cfg.Feedback), rules: e.rules.Compile(rules)}
+	r := &inventory.Reader{Generation: d.generation, Feedback: feedback.Compile(o.FeedbackRules, e.cfg.Feedback), Rules: e.rules.Compile(rules)}
 	w.readers[id] = r
 	return r
 }
@@ -181,7 +179,7 @@ func (s *step) hasCompletionRule(d *workSpec) bool {
 	if s.reader == nil {
 		return false
 	}
-	o := manifestconfig.Match(d.options.ManifestConfigs, s.at.identifier())
+	o := manifestconfig.Match(d.options.ManifestConfigs, s.at.Identifier())
 	return slices.ContainsFunc(o.ConditionRules, func(r workv1.ConditionRule) bool { return r.Condition == workv1.WorkComplete })
 }
 
@@ -194,10 +192,10 @@ func (e *Engine) restoreCompletion(ctx context.Context, w *work, d *workSpec, st
 	read := false
 	for i := range steps {
 		s := &steps[i]
-		if s.err != nil || w.anchor.tracked[s.at.objectID].uid == "" || !s.hasCompletionRule(d) {
+		if s.err != nil || w.anchor.tracked[s.at.ObjectID].uid == "" || !s.hasCompletionRule(d) {
 			continue
 		}
-		e.requeue(e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState()))
+		e.requeue(e.inventory.SetDesired(s.at.ObjectID, w.key.String(), s.desiredState()))
 		if err := e.readForRules(ctx, s); err != nil {
 			return false, err
 		}
@@ -216,22 +214,22 @@ func (e *Engine) restoreCompletion(ctx context.Context, w *work, d *workSpec, st
 }
 
 // desiredState of a step for its object.
-func (s *step) desiredState() desiredState {
-	return desiredState{
-		contentHash: s.contentHash, manifestHash: s.hash, manager: s.options.manager, appliesServerSide: s.options.strategy == workv1.UpdateStrategyTypeServerSideApply,
-		isPassive: s.options.isPassive(), isOwner: s.options.ownsObject(), reader: s.reader,
+func (s *step) desiredState() inventory.DesiredState {
+	return inventory.DesiredState{
+		ContentHash: s.contentHash, ManifestHash: s.Hash, Manager: s.options.manager, AppliesServerSide: s.options.strategy == workv1.UpdateStrategyTypeServerSideApply,
+		IsPassive: s.options.isPassive(), IsOwner: s.options.ownsObject(), Reader: s.reader,
 	}
 }
 
 // readForRules reads an object for rules that have not read it yet.
 func (e *Engine) readForRules(ctx context.Context, s *step) error {
-	if s.reader == nil || !e.inventory.needsRead(s.at.objectID) {
+	if s.reader == nil || !e.inventory.NeedsRead(s.at.ObjectID) {
 		return nil
 	}
 	obj, err := e.spoke.getObject(ctx, s.at)
 	if obj == nil {
 		return err
 	}
-	e.inventory.recordReadings(s.at.objectID, obj.GetResourceVersion(), readAll(e.inventory.readers(s.at.objectID), obj))
+	e.inventory.RecordReadings(s.at.ObjectID, obj.GetResourceVersion(), inventory.ReadAll(e.inventory.Readers(s.at.ObjectID), obj))
 	return nil
 }

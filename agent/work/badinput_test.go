@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -42,7 +43,7 @@ func withoutAccount() map[string]*workv1.ManifestWorkExecutor {
 func TestExecutorWithoutAccountIsRefused(t *testing.T) {
 	for name, x := range withoutAccount() {
 		t.Run(name, func(t *testing.T) {
-			steps := []step{{at: target{objectID: objectID{Resource: "configmaps", Namespace: "n", Name: "o"}}}}
+			steps := []step{{at: manifest.Target{ObjectID: manifest.ObjectID{Resource: "configmaps", Namespace: "n", Name: "o"}}}}
 			(&Engine{}).resolveOptions(&work{policy: ManifestWork()}, &workSpec{options: workv1.ManifestWorkSpec{Executor: x}}, steps)
 			if err := steps[0].err; !errors.Is(err, errNoExecutor) || !isPermanent(err) || len(applicableSteps(steps)) > 0 {
 				t.Errorf("error %v: it is written with the rights of the agent", err)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -22,22 +24,22 @@ const conditionContended = "Contended"
 // noteContention finds out who changes an object that does not stay repaired. The read is
 // one of a repair that waits for up to a minute.
 func (e *Engine) noteContention(ctx context.Context, s *step, now time.Time) {
-	if !e.inventory.isDamped(s.at.objectID, now) {
+	if !e.inventory.IsDamped(s.at.ObjectID, now) {
 		return
 	}
 	text := "it is changed each time"
 	if live, err := e.spoke.getMetadata(ctx, s.at); err == nil {
-		if obj, err := decodeObject(s.raw); err == nil {
+		if obj, err := manifest.Decode(s.Raw); err == nil {
 			text = contentionText(live.ManagedFields, obj)
 		}
 	}
-	e.requeue(e.inventory.setContention(s.at.objectID, text))
+	e.requeue(e.inventory.SetContention(s.at.ObjectID, text))
 }
 
 // contentionText names a field of a manifest that somebody else has written, and who.
 func contentionText(fields []metav1.ManagedFieldsEntry, manifest map[string]any) string {
 	fields = slices.DeleteFunc(slices.Clone(fields), func(f metav1.ManagedFieldsEntry) bool {
-		return f.Subresource == "status" || strings.HasPrefix(f.Manager, FieldManager) || f.FieldsV1 == nil
+		return f.Subresource == "status" || strings.HasPrefix(f.Manager, inventory.FieldManager) || f.FieldsV1 == nil
 	})
 	slices.SortStableFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
 		switch {
@@ -89,53 +91,13 @@ func overlappingField(set map[string]any, object any, at string) string {
 	return ""
 }
 
-// isDamped tells whether repairs of an object are slowed down.
-func (t *inventory) isDamped(id objectID, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	return ok && o.repairs.count > freeRepairs && now.Sub(o.repairs.last) <= repairWindow
-}
-
-// setContention records who changes an object that does not stay repaired.
-func (t *inventory) setContention(id objectID, by string) (r requeue) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if o, ok := t.objects[id]; ok && o.contention != by {
-		o.contention = by
-		r.addStatuses(o)
-	}
-	return r
-}
-
-// contendedBy says who changes an object, empty once it has stayed repaired for a while.
-func (t *inventory) contendedBy(id objectID) string {
-	by, _ := t.contention(id, time.Now())
-	return by
-}
-
-// contention says so, and how long it is said at most if the object stays repaired.
-func (t *inventory) contention(id objectID, now time.Time) (by string, left time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok || o.contention == "" {
-		return "", 0
-	}
-	if left = o.repairs.last.Add(repairWindow).Sub(now); left <= 0 {
-		o.contention = ""
-		return "", 0
-	}
-	return o.contention, left
-}
-
 // contendedCondition names the objects of a work that others change each time they were repaired;
 // the work is locked.
 func (w *work) contendedCondition(seen objectReader) (metav1.Condition, bool) {
 	var all []string
 	for i := range w.outcomes {
 		if o := &w.outcomes[i]; o.object != nil {
-			if by := seen.contendedBy(*o.object); by != "" {
+			if by := seen.ContendedBy(*o.object); by != "" {
 				all = append(all, fmt.Sprintf("%s: %s", o.object, by))
 			}
 		}
@@ -145,6 +107,6 @@ func (w *work) contendedCondition(seen objectReader) (metav1.Condition, bool) {
 	}
 	return metav1.Condition{
 		Type: conditionContended, Status: metav1.ConditionTrue, Reason: "RepairedEachTime",
-		Message: printable(joinFirst(all) + "; repairs are slowed down"),
+		Message: manifest.Printable(joinFirst(all) + "; repairs are slowed down"),
 	}, true
 }

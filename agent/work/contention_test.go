@@ -5,7 +5,6 @@ package work
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,38 +58,3 @@ func TestContentionNamesFieldAndManager(t *testing.T) {
 		})
 	}
 }
-
-func TestContentionIsReportedUntilRepairHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newInventoryFixture()
-		for range freeRepairs + 1 {
-			if s.isDamped(s.id, time.Now()) {
-				t.Fatal("repairs at once are taken for a fight")
-			}
-			s.handleEvent(s.id, observedAt("u", "11", 2), false, time.Time{})
-			s.beginWrite(s.id, "w", time.Now())
-			s.recordApply(s.id, "w", body, observedAt("u", "10", 1), driftByFields)
-			s.live().resourceVersion = "10"
-		}
-		if !s.isDamped(s.id, time.Now()) {
-			t.Fatal("nobody looks who changes it")
-		}
-		s.statusRequeued = nil
-		s.add(s.setContention(s.id, "kubectl"))
-		s.add(s.setContention(s.id, "kubectl"))
-		if len(s.statusRequeued) != 1 || s.contendedBy(s.id) != "kubectl" {
-			t.Errorf("told %d times; said: %q", len(s.statusRequeued), s.contendedBy(s.id))
-		}
-		time.Sleep(repairWindow - time.Second)
-		if _, left := s.contention(s.id, time.Now()); left != time.Second {
-			t.Errorf("looked at again after %s", left)
-		}
-		time.Sleep(time.Second)
-		if got := s.contendedBy(s.id); got != "" {
-			t.Errorf("it has stayed repaired, and %q is said", got)
-		}
-	})
-}
-
-// live is the object as it was last seen.
-func (s *inventoryFixture) live() *observedObject { return s.objects[s.id].live }

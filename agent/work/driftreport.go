@@ -7,50 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/spokelet/spokelet/agent/work/merge"
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
-
-// maxDifferences bounds how many fields a condition names.
-const maxDifferences = 8
-
-// comparison is what an object is compared with. It is never changed.
-type comparison struct {
-	required *unstructured.Unstructured
-	isSecret bool
-	// err says why there is nothing to compare with.
-	err error
-}
-
-// compare says in which fields an object is not what the manifest says. It names no values:
-// they may be secret.
-func (c *comparison) compare(obj *unstructured.Unstructured) metav1.Condition {
-	if c.err != nil {
-		return notComparedCondition(describe(c.err, c.isSecret))
-	}
-	found, err := merge.Compare(c.required, obj, maxDifferences)
-	switch {
-	case err != nil:
-		return notComparedCondition(describe(err, c.isSecret))
-	case found.Total == 0:
-		return metav1.Condition{Type: wire.ConditionDrifted, Status: metav1.ConditionFalse, Reason: wire.ReasonNoDifference, Message: "The object is as the manifest says"}
-	}
-	text := "Fields that differ from the manifest: " + strings.Join(found.Paths, ", ")
-	if more := found.Total - len(found.Paths); more > 0 {
-		text += fmt.Sprintf(", and %d more", more)
-	}
-	return metav1.Condition{Type: wire.ConditionDrifted, Status: metav1.ConditionTrue, Reason: wire.ReasonFieldsDiffer, Message: printable(text)}
-}
-
-func notComparedCondition(why string) metav1.Condition {
-	return unknownCondition(wire.ConditionDrifted, wire.ReasonNotCompared, "Not compared: "+why)
-}
 
 // reportDrift reads the objects of a work that is to be compared and not applied, and
 // follows them from then on. What the work applied before stays its own.
@@ -62,15 +27,15 @@ func (e *Engine) reportDrift(ctx context.Context, w *work, d *workSpec) error {
 	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
 	e.resolveOptions(w, d, steps)
 	e.waitForKinds(w, steps)
-	compared := map[objectID]struct{}{}
+	compared := map[manifest.ObjectID]struct{}{}
 	for i := range steps {
 		s := &steps[i]
 		if s.err != nil {
 			continue
 		}
-		compared[s.at.objectID] = struct{}{}
+		compared[s.at.ObjectID] = struct{}{}
 		if err := e.compareStep(ctx, w, d, s); err != nil {
-			s.err = &FetchError{Err: err}
+			s.err = &manifest.FetchError{Err: err}
 		}
 	}
 	e.updateCompared(w, compared)
@@ -92,17 +57,17 @@ func (e *Engine) compareStep(ctx context.Context, w *work, d *workSpec, s *step)
 	key := w.key.String()
 	owned := false
 	if w.anchor != nil {
-		_, owned = w.anchor.tracked[s.at.objectID]
+		_, owned = w.anchor.tracked[s.at.ObjectID]
 	}
 	if !owned {
-		e.inventory.addClaim(s.at, key, "")
+		e.inventory.AddClaim(s.at, key, "")
 	}
 	s.reader = e.comparingReader(ctx, w, d, s)
 	want := s.desiredState()
 	// Other works go on to write the references that this one has, and nobody is its rival.
-	want.isPassive, want.isOwner = true, want.isOwner && owned
-	e.requeue(e.inventory.setDesired(s.at.objectID, key, want))
-	if !e.inventory.needsRead(s.at.objectID) {
+	want.IsPassive, want.IsOwner = true, want.IsOwner && owned
+	e.requeue(e.inventory.SetDesired(s.at.ObjectID, key, want))
+	if !e.inventory.NeedsRead(s.at.ObjectID) {
 		return nil
 	}
 	obj, err := e.spoke.getObject(ctx, s.at)
@@ -110,56 +75,56 @@ func (e *Engine) compareStep(ctx context.Context, w *work, d *workSpec, s *step)
 		return err
 	}
 	if obj == nil {
-		e.requeue(e.inventory.recordLookup(s.at.objectID, nil))
+		e.requeue(e.inventory.RecordLookup(s.at.ObjectID, nil))
 		return nil
 	}
-	e.requeue(e.inventory.recordLookup(s.at.objectID, newObservedObject(obj)))
-	e.inventory.recordReadings(s.at.objectID, obj.GetResourceVersion(), readAll(e.inventory.readers(s.at.objectID), obj))
+	e.requeue(e.inventory.RecordLookup(s.at.ObjectID, inventory.NewObservedObject(obj)))
+	e.inventory.RecordReadings(s.at.ObjectID, obj.GetResourceVersion(), inventory.ReadAll(e.inventory.Readers(s.at.ObjectID), obj))
 	return nil
 }
 
 // comparingReader returns the reader of a manifest that compares besides; always the same for
 // one version of the work.
-func (e *Engine) comparingReader(ctx context.Context, w *work, d *workSpec, s *step) *contentReader {
+func (e *Engine) comparingReader(ctx context.Context, w *work, d *workSpec, s *step) *inventory.Reader {
 	if w.readersFor != d {
-		w.readersFor, w.readers = d, map[objectID]*contentReader{}
+		w.readersFor, w.readers = d, map[manifest.ObjectID]*inventory.Reader{}
 	}
-	if r := w.readers[s.at.objectID]; r != nil && r.comparison != nil {
+	if r := w.readers[s.at.ObjectID]; r != nil && r.Comparison != nil {
 		return r
 	}
-	r := &contentReader{generation: d.generation, comparison: s.comparison(ctx)}
+	r := &inventory.Reader{Generation: d.generation, Comparison: s.comparison(ctx)}
 	if s.reader != nil {
-		r.feedback, r.rules = s.reader.feedback, s.reader.rules
+		r.Feedback, r.Rules = s.reader.Feedback, s.reader.Rules
 	}
-	w.readers[s.at.objectID] = r
+	w.readers[s.at.ObjectID] = r
 	return r
 }
 
 // comparison is with what would be written to an object that exists.
-func (s *step) comparison(ctx context.Context) *comparison {
-	c := &comparison{isSecret: s.isSecret(), required: &unstructured.Unstructured{}}
-	whole, err := decodeObject(s.raw)
+func (s *step) comparison(ctx context.Context) *inventory.Comparison {
+	c := &inventory.Comparison{IsSecret: s.isSecret(), Required: &unstructured.Unstructured{}}
+	whole, err := manifest.Decode(s.Raw)
 	if err != nil {
-		return &comparison{err: err, isSecret: c.isSecret}
+		return &inventory.Comparison{Err: err, IsSecret: c.IsSecret}
 	}
 	pruned, err := s.options.ignoredFields.Prune(ctx, whole, true)
 	if err != nil {
-		return &comparison{err: err, isSecret: c.isSecret}
+		return &inventory.Comparison{Err: err, IsSecret: c.IsSecret}
 	}
-	text, err := buildConfiguration(pruned.Object, s.at, nil)
+	text, err := manifest.Configuration(pruned.Object, s.at, nil)
 	if err == nil {
-		err = c.required.UnmarshalJSON(text)
+		err = c.Required.UnmarshalJSON(text)
 	}
-	c.err = err
+	c.Err = err
 	return c
 }
 
 // updateCompared ends the claims of a work on objects that are compared no more, and
 // that it does not own.
-func (e *Engine) updateCompared(w *work, compared map[objectID]struct{}) {
+func (e *Engine) updateCompared(w *work, compared map[manifest.ObjectID]struct{}) {
 	for id := range w.comparedObjects {
 		if _, still := compared[id]; !still {
-			e.requeue(e.inventory.releaseClaim(id, w.key.String()))
+			e.requeue(e.inventory.ReleaseClaim(id, w.key.String()))
 		}
 	}
 	w.comparedObjects = nil
@@ -170,7 +135,7 @@ func (e *Engine) updateCompared(w *work, compared map[objectID]struct{}) {
 			}
 		}
 		if w.comparedObjects == nil {
-			w.comparedObjects = map[objectID]struct{}{}
+			w.comparedObjects = map[manifest.ObjectID]struct{}{}
 		}
 		w.comparedObjects[id] = struct{}{}
 	}
@@ -184,24 +149,6 @@ func (w *work) endComparison() {
 	for i := range w.outcomes {
 		w.outcomes[i].isCompared = false
 	}
-}
-
-// recordLookup takes what was read of an object, without a write; got is nil when it is not
-// there.
-func (t *inventory) recordLookup(id objectID, got *observedObject) (r requeue) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return r
-	}
-	if got != nil {
-		o.updateLive(got)
-	} else if o.live == nil {
-		o.isKnown = true
-	}
-	t.detectDrift(o, &r)
-	return r
 }
 
 // setDriftCondition brings the condition Drifted of a manifest up to date; the work is locked.
@@ -223,26 +170,26 @@ func (w *work) setDriftCondition(o *outcome, seen objectReader, now metav1.Time)
 func (o *outcome) driftCondition(work string, observed int64, seen objectReader) (c metav1.Condition, ok bool) {
 	switch {
 	case o.failure != "":
-		return notComparedCondition(o.failure), true
+		return inventory.NotComparedCondition(o.failure), true
 	case o.readError != "":
-		return notComparedCondition(o.readError), true
+		return inventory.NotComparedCondition(o.readError), true
 	case o.object == nil:
-		return notComparedCondition("Resource meta is incomplete"), true
+		return inventory.NotComparedCondition("Resource meta is incomplete"), true
 	}
-	live, known, failure := seen.get(*o.object)
+	live, known, failure := seen.Get(*o.object)
 	switch {
 	case failure != nil:
-		return notComparedCondition(describe(failure, false)), true
+		return inventory.NotComparedCondition(manifest.DescribeError(failure, false)), true
 	case live == nil && known:
 		return metav1.Condition{Type: wire.ConditionDrifted, Status: metav1.ConditionTrue, Reason: wire.ReasonObjectMissing, Message: "The object does not exist"}, true
 	case live == nil:
 		return c, false
 	}
-	r := seen.readingOf(*o.object, work)
-	if r == nil || r.reader.generation != observed || r.driftCondition.Type == "" {
+	r := seen.ReadingOf(*o.object, work)
+	if r == nil || r.Reader.Generation != observed || r.DriftCondition.Type == "" {
 		return c, false
 	}
-	return r.driftCondition, true
+	return r.DriftCondition, true
 }
 
 // driftCondition says of a work how many of its manifests differ; w.mu is held.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -128,7 +129,7 @@ func TestDriftReportExplainsManifestNotCompared(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := &outcome{object: &objectID{Resource: "configmaps", Name: "a"}, isCompared: true}
+			o := &outcome{object: &manifest.ObjectID{Resource: "configmaps", Name: "a"}, isCompared: true}
 			tc.change(o)
 			w := &work{observedGeneration: 3}
 			w.setDriftCondition(o, tc.view, metav1.Now())
@@ -152,14 +153,14 @@ func TestDriftReportNamesFieldsWithoutValues(t *testing.T) {
 	if err := obj.UnmarshalJSON([]byte(strings.Replace(secret(live), `"data"`, `"type":"Opaque","data"`, 1))); err != nil {
 		t.Fatal(err)
 	}
-	s := plan(t.Context(), []manifest{parseManifest(0, []byte(secret(wanted)))}, resolveAny, nil)[0]
-	c := s.comparison(t.Context()).compare(obj)
+	s := plan(t.Context(), []manifest.Manifest{manifest.Parse(0, []byte(secret(wanted)))}, resolveAny, nil)[0]
+	c := s.comparison(t.Context()).Compare(obj)
 	want := "Fields that differ from the manifest: data.key00, data.key01, data.key02, data.key03, data.key04, data.key05, data.key06, data.key07, and 12 more"
 	if c.Status != metav1.ConditionTrue || c.Message != want {
 		t.Errorf("%s: %s", c.Status, c.Message)
 	}
-	malformed := plan(t.Context(), []manifest{parseManifest(0, []byte(strings.Replace(secret(nil), `"data":{`, `"data":["c2VjcmV0"],"stringData":{`, 1)))}, resolveAny, nil)[0]
-	if c := malformed.comparison(t.Context()).compare(obj); c.Status != metav1.ConditionUnknown || strings.Contains(c.Message, "c2VjcmV0") {
+	malformed := plan(t.Context(), []manifest.Manifest{manifest.Parse(0, []byte(strings.Replace(secret(nil), `"data":{`, `"data":["c2VjcmV0"],"stringData":{`, 1)))}, resolveAny, nil)[0]
+	if c := malformed.comparison(t.Context()).Compare(obj); c.Status != metav1.ConditionUnknown || strings.Contains(c.Message, "c2VjcmV0") {
 		t.Errorf("%s: %s", c.Status, c.Message)
 	}
 }

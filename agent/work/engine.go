@@ -20,6 +20,8 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/executor"
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -38,7 +40,7 @@ type Engine struct {
 	cfg       Config
 	log       logr.Logger
 	spoke     *spokeClient
-	inventory *inventory
+	inventory *inventory.Inventory
 	source    *resource.Source
 	reporter  Reporter
 	receiver  resource.Receiver
@@ -111,7 +113,7 @@ func New(cfg Config) (*Engine, error) {
 		e.policies[d] = allPolicies()[d]
 	}
 	e.records = newRecordQueue()
-	e.inventory = newInventory(e.watchScope)
+	e.inventory = inventory.New(e.watchScope)
 	e.receiver = resource.Receiver{Put: e.putWork, Delete: e.deleteWork, Synced: e.handleSynced}
 	e.mirror = resource.NewMirror(wire.KindWork, e.receiver)
 	if e.reporter = cfg.Reporter; e.reporter == nil {
@@ -227,10 +229,10 @@ func (e *Engine) setSpec(r resource.Resource, copied bool) error {
 		options: body.Spec,
 	}
 	d.options.Workload.Manifests = nil
-	if n := len(body.Spec.Workload.Manifests); n > maxManifests {
-		d.refusal = &TooManyError{Manifests: n}
+	if n := len(body.Spec.Workload.Manifests); n > manifest.MaxCount {
+		d.refusal = &manifest.TooManyError{Manifests: n}
 	} else {
-		d.manifests = parseManifests(body.Spec.Workload.Manifests)
+		d.manifests = manifest.ParseAll(body.Spec.Workload.Manifests)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -326,11 +328,11 @@ func (e *Engine) execute(ctx context.Context, key string) {
 }
 
 // requeue queues the works that a change of the inventory concerns.
-func (e *Engine) requeue(r requeue) {
-	for _, key := range r.works {
+func (e *Engine) requeue(r inventory.Requeue) {
+	for _, key := range r.Works {
 		e.queue.Add(key)
 	}
-	for _, key := range r.statuses {
+	for _, key := range r.Statuses {
 		e.reports.Add(key)
 	}
 }
@@ -346,7 +348,7 @@ func (e *Engine) publishStatus(w *work) {
 	w.publishMu.Lock()
 	defer w.publishMu.Unlock()
 	before := w.isComplete()
-	since := e.inventory.takeFirstEvent(w.key.String())
+	since := e.inventory.TakeFirstEvent(w.key.String())
 	s, uid, ok := w.status(e.inventory, metav1.Now())
 	if !ok {
 		return
@@ -361,7 +363,7 @@ func (e *Engine) publishStatus(w *work) {
 func (e *Engine) publishFinalized(w *work, d *workSpec) {
 	w.publishMu.Lock()
 	defer w.publishMu.Unlock()
-	e.inventory.takeFirstEvent(w.key.String())
+	e.inventory.TakeFirstEvent(w.key.String())
 	e.sendStatus(w, wire.WorkStatus{ObservedGeneration: d.generation, Finalized: true}, d.uid, time.Time{})
 }
 

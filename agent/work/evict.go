@@ -60,7 +60,7 @@ func (e *Engine) ownsAnchorName(w *work) bool {
 // forgetAnchor leaves an anchor, and what it lists, to the work that has taken it over.
 func (e *Engine) forgetAnchor(w *work) {
 	for id := range w.anchor.tracked {
-		e.requeue(e.inventory.releaseClaim(id, w.key.String()))
+		e.requeue(e.inventory.ReleaseClaim(id, w.key.String()))
 	}
 	w.anchor = nil
 }
@@ -134,7 +134,7 @@ func (e *Engine) forgetWork(w *work) {
 		delete(e.anchors, name)
 	}
 	e.stopWaitingForKinds(key)
-	e.inventory.takeFirstEvent(key)
+	e.inventory.TakeFirstEvent(key)
 	e.reporter.Delete(key)
 }
 

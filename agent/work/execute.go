@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,7 +109,7 @@ func (e *Engine) applyAll(ctx context.Context, w *work, d *workSpec, order []*st
 			return nil, 0, errors.Join(ctx.Err(), errSuperseded)
 		}
 		r, pause := e.applyStep(ctx, w, s)
-		results[s.ordinal] = r
+		results[s.Ordinal] = r
 		wait = shorterWait(wait, pause)
 	}
 	if w.allowed != nil {
@@ -194,15 +196,15 @@ func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error
 	if err := e.cancelEviction(ctx, w); err != nil {
 		return err
 	}
-	var added []objectID
+	var added []manifest.ObjectID
 	for _, s := range order {
-		if t, ok := a.tracked[s.at.objectID]; ok {
-			t.ordinal = s.ordinal
-			a.tracked[s.at.objectID] = t
+		if t, ok := a.tracked[s.at.ObjectID]; ok {
+			t.ordinal = s.Ordinal
+			a.tracked[s.at.ObjectID] = t
 			continue
 		}
-		added = append(added, s.at.objectID)
-		a.tracked[s.at.objectID] = trackedObject{target: s.at, ordinal: s.ordinal}
+		added = append(added, s.at.ObjectID)
+		a.tracked[s.at.ObjectID] = trackedObject{Target: s.at, ordinal: s.Ordinal}
 	}
 	if err := e.writeAnchorList(ctx, w, len(added) > 0); err != nil {
 		for _, id := range added { // they are not listed, and the next attempt must know
@@ -214,10 +216,10 @@ func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error
 		return err
 	}
 	for _, t := range a.tracked {
-		e.inventory.addClaim(t.target, w.key.String(), a.uid)
+		e.inventory.AddClaim(t.Target, w.key.String(), a.uid)
 	}
 	for _, s := range order {
-		e.requeue(e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState()))
+		e.requeue(e.inventory.SetDesired(s.at.ObjectID, w.key.String(), s.desiredState()))
 	}
 	return nil
 }
@@ -263,7 +265,7 @@ func (e *Engine) refreshAnchor(ctx context.Context, w *work) error {
 		return nil
 	}
 	for id, t := range a.tracked {
-		freed, err := e.detachObject(ctx, w, t.target)
+		freed, err := e.detachObject(ctx, w, t.Target)
 		if err != nil {
 			return err
 		}
@@ -281,9 +283,9 @@ func (e *Engine) refreshAnchor(ctx context.Context, w *work) error {
 
 // detachObject removes the reference to a work's anchor from an object that the work keeps:
 // another anchor is to own it.
-func (e *Engine) detachObject(ctx context.Context, w *work, at target) (freed types.UID, _ error) {
-	e.inventory.clearAnchor(at.objectID, w.key.String())
-	unlock, err := e.inventory.lock(ctx, at.objectID)
+func (e *Engine) detachObject(ctx context.Context, w *work, at manifest.Target) (freed types.UID, _ error) {
+	e.inventory.ClearAnchor(at.ObjectID, w.key.String())
+	unlock, err := e.inventory.Lock(ctx, at.ObjectID)
 	if err != nil {
 		return "", err
 	}
@@ -303,10 +305,10 @@ type result struct {
 func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.Duration) {
 	key := w.key.String()
 	now := time.Now()
-	due, wait := e.inventory.nextAction(s.at.objectID, key, s.contentHash, now)
-	s.isNewContent = e.inventory.isNewContent(s.at.objectID, key, s.contentHash)
-	writes := due != actionNone && wait == 0 && !w.isManifestComplete(s.at.objectID)
-	if w.allowed.recordDrift(s.at.objectID, due == actionApply && !s.isNewContent) && !e.executors.IsWatching() {
+	due, wait := e.inventory.NextAction(s.at.ObjectID, key, s.contentHash, now)
+	s.isNewContent = e.inventory.IsNewContent(s.at.ObjectID, key, s.contentHash)
+	writes := due != inventory.ActionNone && wait == 0 && !w.isManifestComplete(s.at.ObjectID)
+	if w.allowed.recordDrift(s.at.ObjectID, due == inventory.ActionApply && !s.isNewContent) && !e.executors.IsWatching() {
 		w.reviews.recordDrift(now)
 	}
 	again, err := e.checkAccess(ctx, w, s, writes)
@@ -316,63 +318,63 @@ func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.
 	if !writes {
 		// What cannot be read now is read at its next event.
 		_ = e.readForRules(ctx, s)
-		_, left := e.inventory.contention(s.at.objectID, now)
-		return w.lastResult(s.at.objectID), shorterWait(shorterWait(wait, again), left)
+		_, left := e.inventory.Contention(s.at.ObjectID, now)
+		return w.lastResult(s.at.ObjectID), shorterWait(shorterWait(wait, again), left)
 	}
 	r := e.writeStep(ctx, w, s, due, now)
-	_, left := e.inventory.contention(s.at.objectID, now)
+	_, left := e.inventory.Contention(s.at.ObjectID, now)
 	return r, left
 }
 
 // writeStep writes one manifest to its object, or the references alone that the object
 // lacks.
-func (e *Engine) writeStep(ctx context.Context, w *work, s *step, due action, now time.Time) result {
+func (e *Engine) writeStep(ctx context.Context, w *work, s *step, due inventory.Action, now time.Time) result {
 	key := w.key.String()
-	unlock, err := e.inventory.lock(ctx, s.at.objectID)
+	unlock, err := e.inventory.Lock(ctx, s.at.ObjectID)
 	if s.err = err; err != nil {
 		return result{}
 	}
 	defer unlock()
-	owners := e.inventory.beginWrite(s.at.objectID, key, now)
+	owners := e.inventory.BeginWrite(s.at.ObjectID, key, now)
 	e.noteContention(ctx, s, now)
-	if due == actionAddOwner {
-		var got *observedObject
+	if due == inventory.ActionAddOwner {
+		var got *inventory.ObservedObject
 		got, s.err = e.addMissingOwners(ctx, s, owners)
-		e.requeue(e.inventory.recordOwnerWrite(s.at.objectID, got))
-		return w.lastResult(s.at.objectID)
+		e.requeue(e.inventory.RecordOwnerWrite(s.at.ObjectID, got))
+		return w.lastResult(s.at.ObjectID)
 	}
 	got, err := e.writeObject(ctx, w, s, owners)
 	e.metrics.observeApply(time.Since(now), err)
 	if s.options.strategy == workv1.UpdateStrategyTypeReadOnly && err == nil {
-		e.requeue(e.inventory.recordRead(s.at.objectID, key, s.contentHash, got.observed))
+		e.requeue(e.inventory.RecordRead(s.at.ObjectID, key, s.contentHash, got.observed))
 	} else {
-		e.requeue(e.inventory.recordApply(s.at.objectID, key, s.contentHash, got.observed, s.options.driftPolicy()))
+		e.requeue(e.inventory.RecordApply(s.at.ObjectID, key, s.contentHash, got.observed, s.options.driftPolicy()))
 	}
 	return e.recordAnswer(ctx, w, s, got, err)
 }
 
 // recordAnswer takes note of the answer to one write.
 func (e *Engine) recordAnswer(ctx context.Context, w *work, s *step, got writeResult, err error) result {
-	t := w.anchor.tracked[s.at.objectID]
+	t := w.anchor.tracked[s.at.ObjectID]
 	if err != nil {
 		s.err = err
 		t.isUncertain = t.isUncertain || !isRejected(err)
-		w.anchor.tracked[s.at.objectID] = t
+		w.anchor.tracked[s.at.ObjectID] = t
 		return result{}
 	}
 	if got.obj != nil {
-		e.inventory.recordReadings(s.at.objectID, got.obj.GetResourceVersion(), readAll(e.inventory.readers(s.at.objectID), got.obj))
+		e.inventory.RecordReadings(s.at.ObjectID, got.obj.GetResourceVersion(), inventory.ReadAll(e.inventory.Readers(s.at.ObjectID), got.obj))
 	} else {
 		_ = e.readForRules(ctx, s)
 	}
 	if got.observed == nil {
 		t.uid = ""
-		w.anchor.tracked[s.at.objectID] = t
+		w.anchor.tracked[s.at.ObjectID] = t
 		return result{}
 	}
-	w.anchor.tracked[s.at.objectID] = e.updateTracked(w, t, got.observed.uid, got.origin)
-	r := result{generation: got.observed.generation, warning: warningText(s.omittedFields(), got.unknownFields)}
-	w.setResult(s.at.objectID, r)
+	w.anchor.tracked[s.at.ObjectID] = e.updateTracked(w, t, got.observed.UID, got.origin)
+	r := result{generation: got.observed.Generation, warning: warningText(s.OmittedFields(), got.unknownFields)}
+	w.setResult(s.at.ObjectID, r)
 	return r
 }
 
@@ -390,12 +392,14 @@ func warningText(leftOut, unknown []string) string {
 
 // ownerReferences turns owners into ownerReferences: those of every work that claims
 // the object, for an apply withdraws what it does not repeat.
-func (e *Engine) ownerReferences(owners []workAnchor) []metav1.OwnerReference {
+func (e *Engine) ownerReferences(owners []inventory.Owner) []metav1.OwnerReference {
 	out := make([]metav1.OwnerReference, 0, len(owners))
 	for _, o := range owners {
-		if w := e.lookup(o.work); w != nil && o.anchor != "" {
+		if w := e.lookup(o.Work); w != nil && o.Anchor != "" {
 			out = append(out, w.policy.Anchor.reference(w.anchorName(), o))
 		}
 	}
 	return out
 }
+
+var errSuperseded = errors.New("work changed while it was being applied")

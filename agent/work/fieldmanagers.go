@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,7 +27,7 @@ func (e *Engine) applyWithTakeover(ctx context.Context, w *work, s *step, config
 	if !s.isNewContent || err != nil && !apierrors.IsConflict(err) {
 		return got, err
 	}
-	others := e.inventory.otherWriters(s.at.objectID, w.key.String())
+	others := e.inventory.OtherWriters(s.at.ObjectID, w.key.String())
 	if err == nil && len(formerManagers(got.fields, s.options.manager, others)) == 0 {
 		return got, nil
 	}
@@ -44,21 +45,15 @@ func (e *Engine) applyWithTakeover(ctx context.Context, w *work, s *step, config
 	return e.spoke.apply(ctx, s.at, configuration, s.options, s.reader != nil)
 }
 
-// fieldWriter is a field manager and how it writes.
-type fieldWriter struct {
-	manager   string
-	operation metav1.ManagedFieldsOperationType
-}
-
 // formerManagers are those of ours that wrote fields and that nobody writes as any more:
 // neither the work itself, as manager, nor others. Works may apply as managers of their
 // own, whose names begin with ours.
-func formerManagers(fields []metav1.ManagedFieldsEntry, manager string, others []fieldWriter) sets.Set[string] {
+func formerManagers(fields []metav1.ManagedFieldsEntry, manager string, others []inventory.FieldWriter) sets.Set[string] {
 	earlier := sets.New[string]()
-	present := append(slices.Clone(others), fieldWriter{manager, metav1.ManagedFieldsOperationApply})
+	present := append(slices.Clone(others), inventory.FieldWriter{Manager: manager, Operation: metav1.ManagedFieldsOperationApply})
 	for _, f := range fields {
-		ours := f.Subresource == "" && strings.HasPrefix(f.Manager, FieldManager)
-		if ours && !slices.Contains(present, fieldWriter{f.Manager, f.Operation}) && !hasOwnersOnly(f.FieldsV1) {
+		ours := f.Subresource == "" && strings.HasPrefix(f.Manager, inventory.FieldManager)
+		if ours && !slices.Contains(present, inventory.FieldWriter{Manager: f.Manager, Operation: f.Operation}) && !hasOwnersOnly(f.FieldsV1) {
 			earlier.Insert(f.Manager)
 		}
 	}
@@ -94,29 +89,7 @@ func (e *Engine) takeOverFields(ctx context.Context, s *step, live *metav1.Parti
 	if patch == nil {
 		return nil
 	}
-	_, err = e.spoke.metadata.Resource(s.at.gvr()).Namespace(s.at.Namespace).Patch(ctx, s.at.Name, types.JSONPatchType, patch,
+	_, err = e.spoke.metadata.Resource(s.at.GVR()).Namespace(s.at.Namespace).Patch(ctx, s.at.Name, types.JSONPatchType, patch,
 		metav1.PatchOptions{FieldManager: s.options.manager})
 	return err
-}
-
-// otherWriters are as whom works besides one write an object.
-func (t *inventory) otherWriters(id objectID, work string) []fieldWriter {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, ok := t.objects[id]
-	if !ok {
-		return nil
-	}
-	var out []fieldWriter
-	for _, c := range o.claims {
-		if c.work == work || c.desired.isPassive {
-			continue
-		}
-		w := fieldWriter{c.desired.manager, metav1.ManagedFieldsOperationUpdate}
-		if c.desired.appliesServerSide {
-			w.operation = metav1.ManagedFieldsOperationApply
-		}
-		out = append(out, w)
-	}
-	return out
 }

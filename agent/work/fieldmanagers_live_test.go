@@ -207,7 +207,7 @@ func TestFinishedJobRunsOnce(t *testing.T) {
 	c.eventually("the work says that it has finished", finished)
 	c.eventually("the record says so", func() bool {
 		x := c.applied(hubHashOne + "-" + w)
-		return x != nil && strings.Contains(x.Annotations[supersededAnnotation], endedPrefix)
+		return x != nil && strings.Contains(x.Annotations[supersededAnnotation], "ended:")
 	})
 	a.stop()
 	c.startForOCM(h)

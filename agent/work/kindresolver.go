@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -58,7 +59,7 @@ func (k *kindResolver) resolve(ctx context.Context, gvk schema.GroupVersionKind)
 	k.groups[gvk.GroupVersion()] = served
 	k.mu.Unlock()
 	if known, ok = served[gvk.Kind]; !ok {
-		return resourceKind{}, &UnknownKindError{Kind: gvk, Served: k.servedVersions(ctx, gvk)}
+		return resourceKind{}, &manifest.UnknownKindError{Kind: gvk, Served: k.servedVersions(ctx, gvk)}
 	}
 	return known, nil
 }

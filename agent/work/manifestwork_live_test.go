@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -165,8 +166,8 @@ func TestManifestWorkIsAppliedRepairedAndDeleted(t *testing.T) {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
 	for _, m := range c.get("one").ManagedFields {
-		if m.Manager != FieldManager {
-			t.Errorf("field manager %q, want %q alone", m.Manager, FieldManager)
+		if m.Manager != inventory.FieldManager {
+			t.Errorf("field manager %q, want %q alone", m.Manager, inventory.FieldManager)
 		}
 	}
 
@@ -336,7 +337,7 @@ func TestWriteByOurManagerIsRepaired(t *testing.T) {
 		h.says(c, work, i+1, "Applied", metav1.ConditionTrue)
 		live := c.get("cm")
 		live.Data["k"] = "of before"
-		if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Update(t.Context(), live, metav1.UpdateOptions{FieldManager: FieldManager}); err != nil {
+		if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Update(t.Context(), live, metav1.UpdateOptions{FieldManager: inventory.FieldManager}); err != nil {
 			t.Fatal(err)
 		}
 		c.eventually("it is as it should be", func() bool { return c.get("cm").Data["k"] == want })

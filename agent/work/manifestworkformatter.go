@@ -16,6 +16,8 @@ import (
 	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/feedback"
 	"github.com/spokelet/spokelet/agent/work/ignorefields"
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -31,7 +33,7 @@ type manifestWorkFormatter struct{}
 
 func (manifestWorkFormatter) failure(s *step) (reason, message string) {
 	if isIgnoreFieldsError(s.err) {
-		return "AppliedManifestSSAIgnoreFieldError", "Failed to process ignoreFields: " + describe(s.err, false)
+		return "AppliedManifestSSAIgnoreFieldError", "Failed to process ignoreFields: " + manifest.DescribeError(s.err, false)
 	}
 	text := s.failureText()
 	if isAccessDenied(s.err) {
@@ -42,10 +44,10 @@ func (manifestWorkFormatter) failure(s *step) (reason, message string) {
 
 // failureText says why a step was not taken.
 func (s *step) failureText() string {
-	if unknown, ok := errors.AsType[*UnknownKindError](s.err); ok {
-		return describe(unknown, false)
+	if unknown, ok := errors.AsType[*manifest.UnknownKindError](s.err); ok {
+		return manifest.DescribeError(unknown, false)
 	}
-	return describe(s.err, s.isSecret())
+	return manifest.DescribeError(s.err, s.isSecret())
 }
 
 func (manifestWorkFormatter) setManifestConditions(w *work, o *outcome, seen objectReader, now metav1.Time) {
@@ -54,28 +56,28 @@ func (manifestWorkFormatter) setManifestConditions(w *work, o *outcome, seen obj
 		setCondition(&o.conditions, unknownCondition(conditionAvailable, "IncompleteResourceMeta", "Resource meta is incomplete"), now)
 		return
 	}
-	live, known, failure := seen.get(*o.object)
+	live, known, failure := seen.Get(*o.object)
 	why := o.readError
 	if failure != nil {
-		why = describe(failure, false)
+		why = manifest.DescribeError(failure, false)
 	}
 	switch {
 	case failure != nil || why != "" && live == nil:
 		setCondition(&o.conditions, unknownCondition(conditionAvailable, "FetchingResourceFailed", "Failed to fetch resource: "+why), now)
 	case live != nil:
 		setCondition(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionTrue, Reason: "ResourceAvailable", Message: "Resource is available"}, now)
-	case seen.hasEnded(*o.object):
+	case seen.HasEnded(*o.object):
 		setCondition(&o.conditions, finishedCondition, now)
 	case known || o.failure != "":
 		setCondition(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionFalse, Reason: "ResourceNotAvailable", Message: "Resource is not available"}, now)
 	}
 	o.conditions = conditionrules.RemoveStale(o.conditions, w.observedGeneration)
-	reading := seen.readingOf(*o.object, w.key.String())
+	reading := seen.ReadingOf(*o.object, w.key.String())
 	switch {
 	case reading == nil:
-	case reading.reader.generation > w.observedGeneration:
+	case reading.Reader.Generation > w.observedGeneration:
 		return // for a version that is being applied: what was said of this one stands
-	case reading.reader.generation < w.observedGeneration:
+	case reading.Reader.Generation < w.observedGeneration:
 		reading = nil // for a version that is no more, with rules that may be no more
 	}
 	o.isUnread = o.hasRules && reading == nil
@@ -85,7 +87,7 @@ func (manifestWorkFormatter) setManifestConditions(w *work, o *outcome, seen obj
 }
 
 // setReading takes over what was read. What cannot be read now stays as it was.
-func (o *outcome) setReading(r *reading, now metav1.Time) {
+func (o *outcome) setReading(r *inventory.Reading, now metav1.Time) {
 	if !o.hasRules {
 		o.values = nil
 		setCondition(&o.conditions, (*feedback.Program)(nil).Condition(nil), now)
@@ -94,9 +96,9 @@ func (o *outcome) setReading(r *reading, now metav1.Time) {
 	if r == nil {
 		return
 	}
-	o.values = r.values
-	setCondition(&o.conditions, r.feedbackCondition, now)
-	for _, c := range r.conditions {
+	o.values = r.Values
+	setCondition(&o.conditions, r.FeedbackCondition, now)
+	for _, c := range r.Conditions {
 		setCondition(&o.conditions, c, now)
 	}
 }
@@ -143,7 +145,7 @@ func (w *work) sharedCondition(seen objectReader) (metav1.Condition, bool) {
 		if o.object == nil {
 			continue
 		}
-		rivals := seen.conflictingWorks(*o.object, w.key.String())
+		rivals := seen.ConflictingWorks(*o.object, w.key.String())
 		if len(rivals) == 0 {
 			continue
 		}
@@ -158,7 +160,7 @@ func (w *work) sharedCondition(seen objectReader) (metav1.Condition, bool) {
 	}
 	return metav1.Condition{
 		Type: conditionShared, Status: metav1.ConditionTrue, Reason: "DesiredValuesDiffer",
-		Message: printable(joinFirst(shared) + "; the value applied last stays"),
+		Message: manifest.Printable(joinFirst(shared) + "; the value applied last stays"),
 	}, true
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +34,7 @@ func newObjectOrigin(obj metav1.Object, code int) objectOrigin {
 			continue
 		}
 		// References alone are written by an update.
-		if o.isOnlyOurs = f.Manager == FieldManager; !o.isOnlyOurs {
+		if o.isOnlyOurs = f.Manager == inventory.FieldManager; !o.isOnlyOurs {
 			return o
 		}
 	}
@@ -47,7 +48,7 @@ func newObjectOrigin(obj metav1.Object, code int) objectOrigin {
 // of every object.
 func (e *Engine) isCreatedByUs(p Policy, t trackedObject, uid types.UID, o objectOrigin, a *anchor) bool {
 	switch {
-	case o.isCreated || e.inventory.isCreated(t.objectID, uid):
+	case o.isCreated || e.inventory.IsCreated(t.ObjectID, uid):
 		return true
 	case t.uid == uid && p.KeepsExisting:
 		return !t.isAdopted
@@ -60,7 +61,7 @@ func (e *Engine) isCreatedByUs(p Policy, t trackedObject, uid types.UID, o objec
 func (e *Engine) updateTracked(w *work, t trackedObject, uid types.UID, o objectOrigin) trackedObject {
 	made := e.isCreatedByUs(w.policy, t, uid, o, w.anchor)
 	if made {
-		e.inventory.markCreated(t.objectID, uid)
+		e.inventory.MarkCreated(t.ObjectID, uid)
 	}
 	t.isAdopted = w.policy.KeepsExisting && !made
 	t.uid, t.isUncertain, t.detachedUID = uid, false, ""
@@ -71,7 +72,7 @@ func (e *Engine) updateTracked(w *work, t trackedObject, uid types.UID, o object
 // which may be known only after the mark was set.
 func (e *Engine) clearAdopted(a *anchor) {
 	for id, t := range a.tracked {
-		if t.isAdopted && e.inventory.isCreated(id, t.uid) {
+		if t.isAdopted && e.inventory.IsCreated(id, t.uid) {
 			t.isAdopted = false
 			a.tracked[id] = t
 		}

@@ -12,6 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 func TestIsCreatedByUs(t *testing.T) {
@@ -19,7 +22,7 @@ func TestIsCreatedByUs(t *testing.T) {
 	by := func(manager string, op metav1.ManagedFieldsOperationType, subresource string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: op, Subresource: subresource}
 	}
-	apply := by(FieldManager, metav1.ManagedFieldsOperationApply, "")
+	apply := by(inventory.FieldManager, metav1.ManagedFieldsOperationApply, "")
 	for label, tc := range map[string]struct {
 		reason  string
 		tracked trackedObject
@@ -56,13 +59,14 @@ func TestIsCreatedByUs(t *testing.T) {
 		},
 	} {
 		t.Run(label, func(t *testing.T) {
-			s := newInventoryFixture()
-			tc.tracked.target = s.target()
+			known := inventory.New(func(inventory.Scope) func() { return func() {} })
+			tc.tracked.Target = manifest.Target{ObjectID: manifest.ObjectID{Resource: "configmaps", Namespace: "n", Name: "o"}, Version: "v1", Kind: "ConfigMap"}
 			if tc.vouched {
-				s.markCreated(s.id, "u")
+				known.AddClaim(tc.tracked.Target, "w", "a")
+				known.MarkCreated(tc.tracked.ObjectID, "u")
 			}
 			obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(tc.born), ManagedFields: tc.fields}}
-			e := &Engine{inventory: s.inventory}
+			e := &Engine{inventory: known}
 			if got := e.isCreatedByUs(Multicluster(), tc.tracked, "u", newObjectOrigin(obj, tc.code), &anchor{uid: "a", created: noon}); got != tc.want {
 				t.Errorf("made = %t, want %t: %s", got, tc.want, tc.reason)
 			}

@@ -11,14 +11,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
 // step is one manifest on its way: where it goes, or why it cannot.
 type step struct {
-	manifest
-	at  target
+	manifest.Manifest
+	at  manifest.Target
 	err error
 	// contentHash changes with the manifest and with how it is written.
 	contentHash [sha256.Size]byte
@@ -29,7 +31,7 @@ type step struct {
 	// before stands.
 	isAccessUnknown bool
 	// reader is what is read of the object, nil for nothing.
-	reader *contentReader
+	reader *inventory.Reader
 }
 
 // resolver maps a kind to how it is addressed.
@@ -37,14 +39,14 @@ type resolver func(context.Context, schema.GroupVersionKind) (resourceKind, erro
 
 // plan decides for each manifest, in the order of the work, which object it is
 // about. It reads kinds and nothing else.
-func plan(ctx context.Context, manifests []manifest, resolve resolver, allowed []string) []step {
+func plan(ctx context.Context, manifests []manifest.Manifest, resolve resolver, allowed []string) []step {
 	steps := make([]step, len(manifests))
-	taken := map[objectID]int{}
+	taken := map[manifest.ObjectID]int{}
 	resolve = cacheResolver(resolve)
 	for i, m := range manifests {
 		s := &steps[i]
-		s.manifest = m
-		if s.err = m.err; s.err != nil {
+		s.Manifest = m
+		if s.err = m.Err; s.err != nil {
 			continue
 		}
 		if s.at, s.err = locateManifest(ctx, m, resolve); s.err != nil {
@@ -53,11 +55,11 @@ func plan(ctx context.Context, manifests []manifest, resolve resolver, allowed [
 		if s.err = checkNamespace(s.at, allowed); s.err != nil {
 			continue
 		}
-		if first, ok := taken[s.at.objectID]; ok {
-			s.err = &DuplicateError{Ordinal: first}
+		if first, ok := taken[s.at.ObjectID]; ok {
+			s.err = &manifest.DuplicateError{Ordinal: first}
 			continue
 		}
-		taken[s.at.objectID] = m.ordinal
+		taken[s.at.ObjectID] = m.Ordinal
 	}
 	return steps
 }
@@ -80,28 +82,28 @@ func cacheResolver(resolve resolver) resolver {
 	}
 }
 
-func locateManifest(ctx context.Context, m manifest, resolve resolver) (target, error) {
-	kind, err := resolve(ctx, m.gvk)
+func locateManifest(ctx context.Context, m manifest.Manifest, resolve resolver) (manifest.Target, error) {
+	kind, err := resolve(ctx, m.GVK)
 	if err != nil {
-		return target{}, fmt.Errorf("failed to find gvr from restmapping: %w", err)
+		return manifest.Target{}, fmt.Errorf("failed to find gvr from restmapping: %w", err)
 	}
-	t := target{objectID: objectID{Group: m.gvk.Group, Resource: kind.resource, Name: m.name}, Version: m.gvk.Version, Kind: m.gvk.Kind}
+	t := manifest.Target{ObjectID: manifest.ObjectID{Group: m.GVK.Group, Resource: kind.resource, Name: m.Name}, Version: m.GVK.Version, Kind: m.GVK.Kind}
 	switch {
-	case kind.namespaced && m.namespace == "":
+	case kind.namespaced && m.Namespace == "":
 		return t, errNoNamespace
-	case !kind.namespaced && m.namespace != "":
+	case !kind.namespaced && m.Namespace != "":
 		// Without its namespace it would reach further than whoever allowed it by its namespace meant.
 		return t, errNamespace
 	}
-	t.Namespace = m.namespace
+	t.Namespace = m.Namespace
 	return t, nil
 }
 
-func checkNamespace(t target, allowed []string) error {
+func checkNamespace(t manifest.Target, allowed []string) error {
 	if len(allowed) == 0 || slices.Contains(allowed, t.Namespace) && t.Namespace != "" {
 		return nil
 	}
-	return &NamespaceError{Namespace: t.Namespace}
+	return &manifest.NamespaceError{Namespace: t.Namespace}
 }
 
 // applicableSteps returns the steps that can be taken, in the order of their kinds.
@@ -112,25 +114,25 @@ func applicableSteps(steps []step) []*step {
 			out = append(out, &steps[i])
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *step) int { return a.at.applyOrder() - b.at.applyOrder() })
+	slices.SortStableFunc(out, func(a, b *step) int { return a.at.ApplyOrder() - b.at.ApplyOrder() })
 	return out
 }
 
 // removedObjects returns what is tracked and no manifest names any more. A manifest
 // that cannot be resolved, or is refused, at present still names its object: a
 // fault on the way to discovery must not delete anything.
-func removedObjects(all map[objectID]trackedObject, steps []step) []trackedObject {
+func removedObjects(all map[manifest.ObjectID]trackedObject, steps []step) []trackedObject {
 	type named struct{ group, kind, namespace, name string }
 	kept := map[named]struct{}{}
-	ids := map[objectID]struct{}{}
+	ids := map[manifest.ObjectID]struct{}{}
 	unreadable := false
 	for _, s := range steps {
 		if s.at.Name != "" {
-			ids[s.at.objectID] = struct{}{}
+			ids[s.at.ObjectID] = struct{}{}
 		}
-		kept[named{s.gvk.Group, s.gvk.Kind, s.namespace, s.name}] = struct{}{}
-		kept[named{s.gvk.Group, s.gvk.Kind, "", s.name}] = struct{}{}
-		unreadable = unreadable || s.gvk.Kind == "" || s.name == ""
+		kept[named{s.GVK.Group, s.GVK.Kind, s.Namespace, s.Name}] = struct{}{}
+		kept[named{s.GVK.Group, s.GVK.Kind, "", s.Name}] = struct{}{}
+		unreadable = unreadable || s.GVK.Kind == "" || s.Name == ""
 	}
 	if unreadable {
 		return nil // it may name anything
@@ -153,7 +155,7 @@ func removedObjects(all map[objectID]trackedObject, steps []step) []trackedObjec
 // an object of which the kind is not.
 func mayBeUnresolved(steps []step, t trackedObject) bool {
 	return slices.ContainsFunc(steps, func(s step) bool {
-		return s.at.Name == "" && s.gvk.Group == t.Group && s.name == t.Name && (s.namespace == t.Namespace || t.Namespace == "")
+		return s.at.Name == "" && s.GVK.Group == t.Group && s.Name == t.Name && (s.Namespace == t.Namespace || t.Namespace == "")
 	})
 }
 
@@ -162,14 +164,14 @@ func mayBeUnresolved(steps []step, t trackedObject) bool {
 func deletionWaves(list []trackedObject) [][]trackedObject {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b trackedObject) int {
-		if d := b.applyOrder() - a.applyOrder(); d != 0 {
+		if d := b.ApplyOrder() - a.ApplyOrder(); d != 0 {
 			return d
 		}
 		return strings.Compare(a.String(), b.String())
 	})
 	var out [][]trackedObject
 	for i, t := range list {
-		if i == 0 || list[i-1].applyOrder() != t.applyOrder() {
+		if i == 0 || list[i-1].ApplyOrder() != t.ApplyOrder() {
 			out = append(out, nil)
 		}
 		out[len(out)-1] = append(out[len(out)-1], t)
@@ -179,17 +181,21 @@ func deletionWaves(list []trackedObject) [][]trackedObject {
 
 func (s *step) meta() workv1.ManifestResourceMeta {
 	return workv1.ManifestResourceMeta{
-		Ordinal: int32(s.ordinal), //nolint:gosec // bounded by the size of a message
-		Group:   s.gvk.Group, Version: s.gvk.Version, Kind: s.gvk.Kind,
-		Resource: s.at.Resource, Namespace: s.namespace, Name: s.name,
+		Ordinal: int32(s.Ordinal), //nolint:gosec // bounded by the size of a message
+		Group:   s.GVK.Group, Version: s.GVK.Version, Kind: s.GVK.Kind,
+		Resource: s.at.Resource, Namespace: s.Namespace, Name: s.Name,
 	}
 }
 
 // isPermanent tells the errors that only a change of the work can end.
 func isPermanent(err error) bool {
-	var refused *NamespaceError
-	var duplicate *DuplicateError
-	return errors.As(err, &refused) || errors.As(err, &duplicate) || errors.Is(err, errNoKind) || errors.Is(err, errNoName) ||
-		errors.Is(err, errGenerateName) || errors.Is(err, errBadName) || errors.Is(err, errNoNamespace) || errors.Is(err, errNamespace) ||
-		errors.Is(err, errNotObject) || errors.Is(err, errMalformed) || errors.Is(err, errFieldManager) || errors.Is(err, errNoExecutor) || isIgnoreFieldsError(err) || isAccessDenied(err)
+	var refused *manifest.NamespaceError
+	var duplicate *manifest.DuplicateError
+	return errors.As(err, &refused) || errors.As(err, &duplicate) || errors.Is(err, manifest.ErrNoKind) || errors.Is(err, manifest.ErrNoName) ||
+		errors.Is(err, manifest.ErrGenerateName) || errors.Is(err, manifest.ErrInvalidName) || errors.Is(err, errNoNamespace) || errors.Is(err, errNamespace) ||
+		errors.Is(err, manifest.ErrNotObject) || errors.Is(err, manifest.ErrMalformed) || errors.Is(err, errFieldManager) || errors.Is(err, errNoExecutor) || isIgnoreFieldsError(err) || isAccessDenied(err)
 }
+
+var errNoNamespace = errors.New("namespace must be set in manifest of a namespaced kind")
+
+var errNamespace = errors.New("namespace must not be set in manifest of a cluster-scoped kind")

@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"testing"
 
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -25,28 +26,28 @@ func FuzzPlan(f *testing.F) {
 		if fenced {
 			allowed = []string{"a"}
 		}
-		manifests := []manifest{parseManifest(0, first), parseManifest(1, second)}
+		manifests := []manifest.Manifest{manifest.Parse(0, first), manifest.Parse(1, second)}
 		steps := plan(t.Context(), manifests, resolveAny, allowed)
 		if len(steps) != len(manifests) {
 			t.Fatalf("%d steps for %d manifests", len(steps), len(manifests))
 		}
-		all := map[objectID]trackedObject{}
+		all := map[manifest.ObjectID]trackedObject{}
 		for _, name := range []string{"old", "new"} {
-			id := objectID{Resource: "others", Namespace: "a", Name: name}
-			all[id] = trackedObject{target: target{objectID: id, Version: "v1", Kind: "Other"}, uid: "u"}
+			id := manifest.ObjectID{Resource: "others", Namespace: "a", Name: name}
+			all[id] = trackedObject{Target: manifest.Target{ObjectID: id, Version: "v1", Kind: "Other"}, uid: "u"}
 		}
 		wanted := checkSteps(t, steps, fenced)
 		gone := removedObjects(all, steps)
 		for _, r := range gone {
-			if _, ok := all[r.objectID]; !ok {
-				t.Errorf("%v is removed, and was never tracked", r.objectID)
+			if _, ok := all[r.ObjectID]; !ok {
+				t.Errorf("%v is removed, and was never tracked", r.ObjectID)
 			}
-			if wanted[r.objectID] {
-				t.Errorf("%v is removed, and wanted", r.objectID)
+			if wanted[r.ObjectID] {
+				t.Errorf("%v is removed, and wanted", r.ObjectID)
 			}
 			for _, m := range manifests {
-				if m.gvk.Kind == "" || m.name == "" {
-					t.Errorf("%v is removed, and a manifest that cannot be read may mean it", r.objectID)
+				if m.GVK.Kind == "" || m.Name == "" {
+					t.Errorf("%v is removed, and a manifest that cannot be read may mean it", r.ObjectID)
 				}
 			}
 		}
@@ -61,20 +62,20 @@ func FuzzPlan(f *testing.F) {
 }
 
 // checkSteps returns the objects that the steps are about.
-func checkSteps(t *testing.T, steps []step, fenced bool) map[objectID]bool {
+func checkSteps(t *testing.T, steps []step, fenced bool) map[manifest.ObjectID]bool {
 	t.Helper()
-	wanted := map[objectID]bool{}
+	wanted := map[manifest.ObjectID]bool{}
 	for _, s := range applicableSteps(steps) {
 		if s.err != nil {
 			continue
 		}
-		if wanted[s.at.objectID] {
-			t.Errorf("%v has two steps", s.at.objectID)
+		if wanted[s.at.ObjectID] {
+			t.Errorf("%v has two steps", s.at.ObjectID)
 		}
 		if fenced && s.at.Namespace != "a" {
-			t.Errorf("%v is outside of what the agent allows", s.at.objectID)
+			t.Errorf("%v is outside of what the agent allows", s.at.ObjectID)
 		}
-		wanted[s.at.objectID] = true
+		wanted[s.at.ObjectID] = true
 	}
 	return wanted
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -49,8 +50,8 @@ type AnchorKind struct {
 
 // reference is the ownerReference of an applied object to its anchor: never a
 // controller, never blocking.
-func (k AnchorKind) reference(name string, o workAnchor) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: k.Resource.GroupVersion().String(), Kind: k.Kind, Name: name, UID: o.anchor}
+func (k AnchorKind) reference(name string, o inventory.Owner) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: k.Resource.GroupVersion().String(), Kind: k.Kind, Name: name, UID: o.Anchor}
 }
 
 // ConditionNames are the reasons and messages of a dialect's Applied condition
@@ -64,7 +65,7 @@ type ConditionNames struct {
 func Multicluster() Policy {
 	return Policy{
 		Dialect:       wire.DialectMulticluster,
-		FieldManager:  FieldManager,
+		FieldManager:  inventory.FieldManager,
 		Force:         true,
 		Strategy:      workv1.UpdateStrategyTypeServerSideApply,
 		KeepsExisting: true,
@@ -107,9 +108,6 @@ func ManifestWork() Policy {
 func allPolicies() map[string]Policy {
 	return map[string]Policy{wire.DialectMulticluster: Multicluster(), wire.DialectManifestWork: ManifestWork()}
 }
-
-// FieldManager is the field manager of every write to an applied object.
-const FieldManager = "work-agent"
 
 // isAnchor recognises the anchors of every work agent that shares objects by
 // ownerReference, ours or not.

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -29,14 +31,14 @@ func (e *Engine) pruneObjects(ctx context.Context, w *work, list []trackedObject
 			}
 			gone, err := e.removeObject(ctx, w, t)
 			if err != nil && failed == nil {
-				failed = fmt.Errorf("delete %s: %w", t.objectID, err)
+				failed = fmt.Errorf("delete %s: %w", t.ObjectID, err)
 			}
 			if !gone {
 				pending = true
 				continue
 			}
-			delete(w.anchor.tracked, t.objectID)
-			e.requeue(e.inventory.releaseClaim(t.objectID, w.key.String()))
+			delete(w.anchor.tracked, t.ObjectID)
+			e.requeue(e.inventory.ReleaseClaim(t.ObjectID, w.key.String()))
 		}
 		if failed != nil {
 			return failed
@@ -52,8 +54,8 @@ func (e *Engine) pruneObjects(ctx context.Context, w *work, list []trackedObject
 // another attempt has to look.
 func (e *Engine) checkWatched(wave []trackedObject) error {
 	for _, t := range wave {
-		if _, _, failure := e.inventory.get(t.objectID); failure != nil {
-			return fmt.Errorf("wait for %s to be gone: %w", t.objectID, failure)
+		if _, _, failure := e.inventory.Get(t.ObjectID); failure != nil {
+			return fmt.Errorf("wait for %s to be gone: %w", t.ObjectID, failure)
 		}
 	}
 	return nil
@@ -63,17 +65,17 @@ func (e *Engine) checkWatched(wave []trackedObject) error {
 // whether it is none of our business any more.
 func (e *Engine) removeObject(ctx context.Context, w *work, t trackedObject) (gone bool, err error) {
 	key, a := w.key.String(), w.anchor
-	e.inventory.dropOwnership(t.target, key, a.uid)
-	unlock, err := e.inventory.lock(ctx, t.objectID)
+	e.inventory.DropOwnership(t.Target, key, a.uid)
+	unlock, err := e.inventory.Lock(ctx, t.ObjectID)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	if t.uid == "" && !t.isUncertain && !e.inventory.mayBeOwner(t.objectID, key) {
+	if t.uid == "" && !t.isUncertain && !e.inventory.MayBeOwner(t.ObjectID, key) {
 		return true, nil // every apply was refused, so there is nothing of ours
 	}
-	if d := w.currentSpec(); d != nil && isOrphaned(d.options.DeleteOption, t.identifier()) {
-		return e.detachOrphan(ctx, t.target, a.uid)
+	if d := w.currentSpec(); d != nil && isOrphaned(d.options.DeleteOption, t.Identifier()) {
+		return e.detachOrphan(ctx, t.Target, a.uid)
 	}
 	if gone, done := e.removeByWatch(ctx, w, t); done {
 		return gone, nil
@@ -91,7 +93,7 @@ func (e *Engine) removeObject(ctx context.Context, w *work, t trackedObject) (go
 // one deletes it.
 func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gone bool, err error) {
 	a := w.anchor
-	live, err := e.spoke.getMetadata(ctx, t.target)
+	live, err := e.spoke.getMetadata(ctx, t.Target)
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -102,12 +104,12 @@ func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gon
 	case ownershipForeign:
 		return true, nil
 	case ownershipAdopted:
-		return e.detachOrphan(ctx, t.target, a.uid)
+		return e.detachOrphan(ctx, t.Target, a.uid)
 	case ownedAndDeleting:
 		return false, nil
 	case ownedByWork:
 	}
-	others := e.inventory.otherOwners(t.objectID, w.key.String())
+	others := e.inventory.OtherOwners(t.ObjectID, w.key.String())
 	shared := len(others) > 0
 	if !shared {
 		if shared, err = e.hasOtherOwners(ctx, w.policy, live, a.uid); err != nil {
@@ -115,9 +117,9 @@ func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gon
 		}
 	}
 	if shared {
-		return e.leaveToOwners(ctx, w, t.target, live, others)
+		return e.leaveToOwners(ctx, w, t.Target, live, others)
 	}
-	err = e.spoke.delete(ctx, t.target, live.UID, live.ResourceVersion)
+	err = e.spoke.delete(ctx, t.Target, live.UID, live.ResourceVersion)
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
@@ -126,7 +128,7 @@ func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gon
 	case err != nil:
 		return false, err
 	}
-	after, err := e.spoke.getMetadata(ctx, t.target)
+	after, err := e.spoke.getMetadata(ctx, t.Target)
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -138,7 +140,7 @@ func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gon
 
 // leaveToOwners leaves an object, as it was seen, to the others that own it. One that has yet
 // to write its reference has it from now on: between the two nobody would own the object.
-func (e *Engine) leaveToOwners(ctx context.Context, w *work, at target, live *metav1.PartialObjectMetadata, others []workAnchor) (gone bool, err error) {
+func (e *Engine) leaveToOwners(ctx context.Context, w *work, at manifest.Target, live *metav1.PartialObjectMetadata, others []inventory.Owner) (gone bool, err error) {
 	refs := withOwners(withoutOwner(live.OwnerReferences, w.anchor.uid), e.ownerReferences(others))
 	if slices.Equal(refs, live.OwnerReferences) {
 		return true, nil
@@ -148,9 +150,9 @@ func (e *Engine) leaveToOwners(ctx context.Context, w *work, at target, live *me
 		return false, err
 	}
 	if w.policy.KeepsExisting { // then it was not found, or it would have been let go
-		e.inventory.markCreated(at.objectID, live.UID)
+		e.inventory.MarkCreated(at.ObjectID, live.UID)
 		for _, o := range others {
-			e.queue.Add(o.work)
+			e.queue.Add(o.Work)
 		}
 	}
 	return true, nil
@@ -160,18 +162,18 @@ func (e *Engine) leaveToOwners(ctx context.Context, w *work, at target, live *me
 // delete holds for the very version that was seen, and its event ends the wait.
 // done is false when somebody has to look closer.
 func (e *Engine) removeByWatch(ctx context.Context, w *work, t trackedObject) (gone, done bool) {
-	live, known, failure := e.inventory.get(t.objectID)
+	live, known, failure := e.inventory.Get(t.ObjectID)
 	switch {
 	case failure != nil || !known || t.isAdopted:
 		return false, false
 	case live == nil:
 		return true, true
-	case live.uid != t.uid || !slices.Equal(live.owners, []types.UID{w.anchor.uid}) || len(e.inventory.otherOwners(t.objectID, w.key.String())) > 0:
+	case live.UID != t.uid || !slices.Equal(live.Owners, []types.UID{w.anchor.uid}) || len(e.inventory.OtherOwners(t.ObjectID, w.key.String())) > 0:
 		return false, false
-	case live.isDeleting:
+	case live.IsDeleting:
 		return false, true
 	}
-	err := e.spoke.delete(ctx, t.target, live.uid, live.resourceVersion)
+	err := e.spoke.delete(ctx, t.Target, live.UID, live.ResourceVersion)
 	if apierrors.IsNotFound(err) {
 		return true, true
 	}
@@ -239,7 +241,7 @@ func (e *Engine) ownerExists(ctx context.Context, o metav1.OwnerReference, names
 	if err == nil {
 		owner, err = e.spoke.getMetadata(ctx, at)
 	}
-	var unserved *UnknownKindError
+	var unserved *manifest.UnknownKindError
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
@@ -252,16 +254,16 @@ func (e *Engine) ownerExists(ctx context.Context, o metav1.OwnerReference, names
 }
 
 // ownerTarget is where an owner of an object in a namespace is stored.
-func (e *Engine) ownerTarget(ctx context.Context, o metav1.OwnerReference, namespace string) (target, error) {
+func (e *Engine) ownerTarget(ctx context.Context, o metav1.OwnerReference, namespace string) (manifest.Target, error) {
 	gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
-	at := target{objectID: objectID{Group: gvk.Group, Name: o.Name}, Version: gvk.Version, Kind: gvk.Kind}
+	at := manifest.Target{ObjectID: manifest.ObjectID{Group: gvk.Group, Name: o.Name}, Version: gvk.Version, Kind: gvk.Kind}
 	if isAnchor(o) {
 		at.Resource = anchorResource(o).Resource
 		return at, nil
 	}
 	kind, err := e.spoke.kinds.resolve(ctx, gvk)
 	if err != nil {
-		return target{}, err
+		return manifest.Target{}, err
 	}
 	at.Resource = kind.resource
 	if kind.namespaced {
@@ -276,14 +278,14 @@ const removeAttempts = 5
 
 // detachOrphan removes the reference to an anchor from an object, which is none of our business
 // then.
-func (e *Engine) detachOrphan(ctx context.Context, at target, anchor types.UID) (gone bool, err error) {
+func (e *Engine) detachOrphan(ctx context.Context, at manifest.Target, anchor types.UID) (gone bool, err error) {
 	_, err = e.removeOwnerReference(ctx, at, anchor)
 	return err == nil, err
 }
 
 // removeOwnerReference removes the reference to an anchor from an object, and nothing
 // else. It returns the UID of the object that bore it, empty when none did.
-func (e *Engine) removeOwnerReference(ctx context.Context, at target, anchor types.UID) (freed types.UID, _ error) {
+func (e *Engine) removeOwnerReference(ctx context.Context, at manifest.Target, anchor types.UID) (freed types.UID, _ error) {
 	var last error
 	for range removeAttempts {
 		live, err := e.spoke.getMetadata(ctx, at)
@@ -291,7 +293,7 @@ func (e *Engine) removeOwnerReference(ctx context.Context, at target, anchor typ
 			return "", nil
 		}
 		if err != nil {
-			return "", fmt.Errorf("get %s: %w", at.objectID, err)
+			return "", fmt.Errorf("get %s: %w", at.ObjectID, err)
 		}
 		if !hasOwner(live, anchor) {
 			return "", nil
@@ -302,11 +304,11 @@ func (e *Engine) removeOwnerReference(ctx context.Context, at target, anchor typ
 			continue
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
-			return "", fmt.Errorf("disown %s: %w", at.objectID, err)
+			return "", fmt.Errorf("disown %s: %w", at.ObjectID, err)
 		}
 		return live.UID, nil
 	}
-	return "", fmt.Errorf("disown %s: %w", at.objectID, last)
+	return "", fmt.Errorf("disown %s: %w", at.ObjectID, last)
 }
 
 // finalize collects everything of a work and then says so. The anchor is marked
@@ -370,7 +372,7 @@ func (e *Engine) findAnchorForDeletion(ctx context.Context, w *work, d *workSpec
 // be held later is reported by its own event.
 func (e *Engine) hasDeletingObject(w *work) bool {
 	for id := range w.anchor.tracked {
-		if live, _, _ := e.inventory.get(id); live != nil && live.isDeleting {
+		if live, _, _ := e.inventory.Get(id); live != nil && live.IsDeleting {
 			return true
 		}
 	}

@@ -132,12 +132,12 @@ func (e *Engine) attachAnchor(w *work, a *anchor) {
 		return
 	}
 	for _, t := range a.tracked {
-		e.inventory.addClaim(t.target, w.key.String(), a.uid)
+		e.inventory.AddClaim(t.Target, w.key.String(), a.uid)
 		if w.key.Namespace == orphanNamespace {
-			e.inventory.dropOwnership(t.target, w.key.String(), a.uid) // the list does not say what was orphaned
+			e.inventory.DropOwnership(t.Target, w.key.String(), a.uid) // the list does not say what was orphaned
 		}
 		if t.uid != "" && !t.isAdopted && w.policy.KeepsExisting {
-			e.inventory.markCreated(t.objectID, t.uid)
+			e.inventory.MarkCreated(t.ObjectID, t.uid)
 		}
 	}
 	e.loadSuperseded(w)
@@ -156,8 +156,8 @@ func (e *Engine) restoreOwnership(key string) {
 		return
 	}
 	for _, t := range w.anchor.tracked {
-		if !d.ownsObject(t.identifier()) {
-			e.inventory.dropOwnership(t.target, key, w.anchor.uid)
+		if !d.ownsObject(t.Identifier()) {
+			e.inventory.DropOwnership(t.Target, key, w.anchor.uid)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (e *Engine) releaseAnchor(w *work, d *workSpec) {
 		other := e.ensureWork(w.policy, orphanKey(before))
 		e.setAnchorName(other, before)
 		for id := range old.tracked {
-			e.inventory.transferClaim(id, w.key.String(), other.key.String())
+			e.inventory.TransferClaim(id, w.key.String(), other.key.String())
 		}
 		e.attachAnchor(other, old)
 		other.markUnknown(time.Now())

@@ -4,6 +4,7 @@
 package work
 
 import (
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"slices"
 	"sync"
 	"time"
@@ -180,7 +181,7 @@ func (e *Engine) beginReview(w *work, d *workSpec, order []*step) {
 	now := time.Now()
 	switch {
 	case !w.allowed.isFor(d):
-		w.allowed = &allowedCache{uid: d.uid, generation: d.generation, allowed: map[objectID]bool{}}
+		w.allowed = &allowedCache{uid: d.uid, generation: d.generation, allowed: map[manifest.ObjectID]bool{}}
 		w.reviews.begin(now)
 	case w.reviews.beginIfDue(now):
 		w.allowed.expire()

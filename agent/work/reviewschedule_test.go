@@ -17,6 +17,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/executor"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
@@ -136,7 +137,7 @@ func TestNewNamespaceReviewsEarlierChange(t *testing.T) {
 	e := &Engine{executors: rightsOf(t)}
 	account := &workv1.ManifestWorkSubjectServiceAccount{Namespace: "n", Name: "sa"}
 	in := func(namespace string) []*step {
-		return []*step{{at: target{objectID: objectID{Namespace: namespace}}, options: applyOptions{executor: account}}}
+		return []*step{{at: manifest.Target{ObjectID: manifest.ObjectID{Namespace: namespace}}, options: applyOptions{executor: account}}}
 	}
 	d := &workSpec{options: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{}}}
 	w := &work{}
@@ -219,10 +220,10 @@ func TestDriftSchedulesReview(t *testing.T) {
 // A repair that is refused, or fails, is tried again by a timer, which is no event.
 func TestUnrepairedDriftCountsOnce(t *testing.T) {
 	p := &allowedCache{}
-	one, two := objectID{Name: "one"}, objectID{Name: "two"}
+	one, two := manifest.ObjectID{Name: "one"}, manifest.ObjectID{Name: "two"}
 	looks := []struct {
 		reason    string
-		id        objectID
+		id        manifest.ObjectID
 		now, want bool
 	}{
 		{"it is as it was applied", one, false, false},

@@ -24,6 +24,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/conditionrules"
 	"github.com/spokelet/spokelet/agent/work/feedback"
+	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -269,12 +270,12 @@ func TestHugeStatusIsReadWithinBounds(t *testing.T) {
 				"status": map[string]any{"n": int64(7), "text": strings.Repeat("x", huge)},
 			}}
 			o := reads(tc.paths...)
-			r := &contentReader{
-				generation: 1, rules: conditionrules.NewCompiler().Compile(tc.rules),
-				feedback: feedback.Compile(o.FeedbackRules, feedback.Options{RawJSON: tc.raw}),
+			r := &inventory.Reader{
+				Generation: 1, Rules: conditionrules.NewCompiler().Compile(tc.rules),
+				Feedback: feedback.Compile(o.FeedbackRules, feedback.Options{RawJSON: tc.raw}),
 			}
 			began, grown := time.Now(), peak()
-			got := r.readObject(obj)
+			got := r.ReadObject(obj)
 			most, took := grown(), time.Since(began)
 			t.Logf("grown by %d KiB in %s", most>>10, took)
 			runtime.KeepAlive(obj)
@@ -284,11 +285,11 @@ func TestHugeStatusIsReadWithinBounds(t *testing.T) {
 			if took > soon {
 				t.Errorf("%s: reading takes %s", tc.reason, took)
 			}
-			read := reportedStatus{WorkStatus: wire.WorkStatus{Manifests: []workv1.ManifestCondition{{StatusFeedbacks: workv1.StatusFeedbackResult{Values: got.values}}}}}
+			read := reportedStatus{WorkStatus: wire.WorkStatus{Manifests: []workv1.ManifestCondition{{StatusFeedbacks: workv1.StatusFeedbackResult{Values: got.Values}}}}}
 			if _, size := read.values(0); size > mostFeedback {
-				t.Errorf("%s: %d KiB of feedback, and %s", tc.reason, size>>10, got.feedbackCondition.Reason)
+				t.Errorf("%s: %d KiB of feedback, and %s", tc.reason, size>>10, got.FeedbackCondition.Reason)
 			}
-			for _, c := range append(got.conditions, got.feedbackCondition) {
+			for _, c := range append(got.Conditions, got.FeedbackCondition) {
 				if len(c.Message) > 32<<10 {
 					t.Errorf("%s: %s has a message of %d KiB", tc.reason, c.Type, len(c.Message)>>10)
 				}

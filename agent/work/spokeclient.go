@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
@@ -90,17 +92,17 @@ func (s *spokeClient) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport
 
 // apply writes a configuration by server-side apply and returns what it became,
 // and what that says of who made it.
-func (s *spokeClient) apply(ctx context.Context, at target, configuration []byte, h applyOptions, complete bool) (writeResult, error) {
+func (s *spokeClient) apply(ctx context.Context, at manifest.Target, configuration []byte, h applyOptions, complete bool) (writeResult, error) {
 	o := metav1.PatchOptions{FieldManager: h.manager, Force: &h.force}
 	ctx, a := withResponse(ctx)
-	if isMetadataOnly(at.Group, at.Resource) && !complete {
-		obj, err := s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
+	if inventory.IsMetadataOnly(at.Group, at.Resource) && !complete {
+		obj, err := s.metadata.Resource(at.GVR()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
 		if err != nil {
 			return writeResult{}, err
 		}
 		return newMetadataResult(obj, a.code).withUnknownFields(a), nil
 	}
-	obj, err := s.dynamic.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
+	obj, err := s.dynamic.Resource(at.GVR()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -108,8 +110,8 @@ func (s *spokeClient) apply(ctx context.Context, at target, configuration []byte
 }
 
 // getObject reads an object with its content; nil when there is none.
-func (s *spokeClient) getObject(ctx context.Context, at target) (*unstructured.Unstructured, error) {
-	obj, err := s.dynamic.Resource(at.gvr()).Namespace(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+func (s *spokeClient) getObject(ctx context.Context, at manifest.Target) (*unstructured.Unstructured, error) {
+	obj, err := s.dynamic.Resource(at.GVR()).Namespace(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -120,14 +122,14 @@ func (s *spokeClient) getObject(ctx context.Context, at target) (*unstructured.U
 }
 
 // getMetadata reads an object's metadata.
-func (s *spokeClient) getMetadata(ctx context.Context, at target) (*metav1.PartialObjectMetadata, error) {
-	return s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
+func (s *spokeClient) getMetadata(ctx context.Context, at manifest.Target) (*metav1.PartialObjectMetadata, error) {
+	return s.metadata.Resource(at.GVR()).Namespace(at.Namespace).Get(ctx, at.Name, metav1.GetOptions{})
 }
 
 // delete removes an object as it was seen, dependents in the background.
-func (s *spokeClient) delete(ctx context.Context, at target, uid types.UID, version string) error {
+func (s *spokeClient) delete(ctx context.Context, at manifest.Target, uid types.UID, version string) error {
 	background := metav1.DeletePropagationBackground
-	return s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Delete(ctx, at.Name,
+	return s.metadata.Resource(at.GVR()).Namespace(at.Namespace).Delete(ctx, at.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, PropagationPolicy: &background})
 }
 
@@ -136,7 +138,7 @@ var errChanged = errors.New("object has changed")
 
 // setOwners replaces the owners of an object as it was seen; errChanged says that it is
 // another one, or another version, by now.
-func (s *spokeClient) setOwners(ctx context.Context, at target, live *metav1.PartialObjectMetadata, refs []metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+func (s *spokeClient) setOwners(ctx context.Context, at manifest.Target, live *metav1.PartialObjectMetadata, refs []metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	change := map[string]any{"op": "add", "path": "/metadata/ownerReferences", "value": refs} // or replace
 	if len(refs) == 0 {
 		change = map[string]any{"op": "remove", "path": "/metadata/ownerReferences"}
@@ -149,7 +151,7 @@ func (s *spokeClient) setOwners(ctx context.Context, at target, live *metav1.Par
 	if err != nil {
 		return nil, fmt.Errorf("encode patch: %w", err)
 	}
-	got, err := s.metadata.Resource(at.gvr()).Namespace(at.Namespace).Patch(ctx, at.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	got, err := s.metadata.Resource(at.GVR()).Namespace(at.Namespace).Patch(ctx, at.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: inventory.FieldManager})
 	// A failed test is an Invalid.
 	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
 		return nil, fmt.Errorf("%w: %w", errChanged, err)
@@ -158,16 +160,16 @@ func (s *spokeClient) setOwners(ctx context.Context, at target, live *metav1.Par
 }
 
 // newFeed reads a scope as metadata where that says enough.
-func (s *spokeClient) newFeed(sc scope) watcher.ListWatch {
-	if isMetadataOnly(sc.Group, sc.Resource) && !sc.hasContent {
+func (s *spokeClient) newFeed(sc inventory.Scope) watcher.ListWatch {
+	if inventory.IsMetadataOnly(sc.Group, sc.Resource) && !sc.HasContent {
 		return s.newMetadataFeed(sc)
 	}
-	return watcher.NewListWatch(s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
+	return watcher.NewListWatch(s.dynamic.Resource(sc.GroupVersionResource).Namespace(sc.Namespace), nil)
 }
 
 // newMetadataFeed reads any scope as metadata.
-func (s *spokeClient) newMetadataFeed(sc scope) watcher.ListWatch {
-	return watcher.NewListWatch(s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.namespace), nil)
+func (s *spokeClient) newMetadataFeed(sc inventory.Scope) watcher.ListWatch {
+	return watcher.NewListWatch(s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.Namespace), nil)
 }
 
 // anchors reads and writes the anchors of a dialect.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,7 +41,7 @@ func busy(t *testing.T) (s *spokeClient, requests *atomic.Int32) {
 
 func TestClientDoesNotDelayRefusedWatch(t *testing.T) {
 	s, requests := busy(t)
-	sc := scope{GroupVersionResource: schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "widgets"}}
+	sc := inventory.Scope{GroupVersionResource: schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "widgets"}}
 	w, err := s.newFeed(sc).Watch(t.Context(), metav1.ListOptions{})
 	if err == nil {
 		w.Stop()
@@ -52,7 +53,7 @@ func TestClientDoesNotDelayRefusedWatch(t *testing.T) {
 
 func TestClientRetriesRefusedRequest(t *testing.T) {
 	s, requests := busy(t)
-	sc := scope{GroupVersionResource: schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "widgets"}}
+	sc := inventory.Scope{GroupVersionResource: schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "widgets"}}
 	if _, err := s.newFeed(sc).List(t.Context(), metav1.ListOptions{}); err != nil || requests.Load() != 2 {
 		t.Errorf("%d requests, error %v: an overloaded API server says when to come back", requests.Load(), err)
 	}

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -25,14 +27,14 @@ const (
 
 // objectReader is what a status is composed from: a table as it is at that moment.
 type objectReader interface {
-	get(objectID) (live *observedObject, known bool, failure error)
-	// hasEnded: it is gone because it had ended.
-	hasEnded(objectID) bool
-	// readingOf is what a work's rules read, rivals who else wants other values.
-	readingOf(id objectID, work string) *reading
-	conflictingWorks(id objectID, work string) []string
-	// contendedBy says who changes it each time it was repaired, empty for nobody.
-	contendedBy(objectID) string
+	Get(manifest.ObjectID) (live *inventory.ObservedObject, known bool, failure error)
+	// HasEnded: it is gone because it had ended.
+	HasEnded(manifest.ObjectID) bool
+	// ReadingOf is what a work's rules read, rivals who else wants other values.
+	ReadingOf(id manifest.ObjectID, work string) *inventory.Reading
+	ConflictingWorks(id manifest.ObjectID, work string) []string
+	// ContendedBy says who changes it each time it was repaired, empty for nobody.
+	ContendedBy(manifest.ObjectID) string
 }
 
 // statusFormatter are what a dialect says of manifests and works.
@@ -89,7 +91,7 @@ func (o *outcome) appliedCondition(generation int64) metav1.Condition {
 	case o.failure != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, o.reason, o.failure
 	case o.warning != "":
-		c.Message += "; " + printable(o.warning)
+		c.Message += "; " + manifest.Printable(o.warning)
 	}
 	return c
 }
@@ -101,7 +103,7 @@ func (multiclusterFormatter) failure(s *step) (reason, message string) {
 	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + s.failureText()
 }
 
-func (s *step) isSecret() bool { return s.gvk.Group == "" && s.gvk.Kind == "Secret" }
+func (s *step) isSecret() bool { return s.GVK.Group == "" && s.GVK.Kind == "Secret" }
 
 func (multiclusterFormatter) setManifestConditions(_ *work, o *outcome, seen objectReader, now metav1.Time) {
 	applied := o.appliedCondition(o.generation)
@@ -114,18 +116,18 @@ func (multiclusterFormatter) setManifestConditions(_ *work, o *outcome, seen obj
 		setCondition(&o.conditions, unknownCondition(conditionHealthy, "Unknown", "Resource meta is incomplete"), now)
 		return
 	}
-	live, known, failure := seen.get(*o.object)
+	live, known, failure := seen.Get(*o.object)
 	switch {
 	case failure != nil:
-		message := "Failed to fetch resource: " + describe(failure, false)
+		message := "Failed to fetch resource: " + manifest.DescribeError(failure, false)
 		setCondition(&o.conditions, unknownCondition(conditionAvailable, "FetchingResourceFailed", message), now)
 		setCondition(&o.conditions, unknownCondition(conditionHealthy, "Unknown", message), now)
 	case live != nil:
 		setCondition(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionTrue, Reason: "ResourceAvailable", Message: "Resource is available"}, now)
-		setCondition(&o.conditions, objectHealthCondition(live.health), now)
-	case seen.hasEnded(*o.object):
+		setCondition(&o.conditions, objectHealthCondition(live.Health), now)
+	case seen.HasEnded(*o.object):
 		setCondition(&o.conditions, finishedCondition, now)
-		setCondition(&o.conditions, objectHealthCondition(objectHealth{status: status.CurrentStatus, message: finishedCondition.Message}), now)
+		setCondition(&o.conditions, objectHealthCondition(inventory.Health{Status: status.CurrentStatus, Message: finishedCondition.Message}), now)
 	case known || o.failure != "":
 		setCondition(&o.conditions, metav1.Condition{Type: conditionAvailable, Status: metav1.ConditionFalse, Reason: "ResourceNotAvailable", Message: "Resource is not available"}, now)
 		setCondition(&o.conditions, metav1.Condition{Type: conditionHealthy, Status: metav1.ConditionFalse, Reason: "NotFound", Message: "Resource is not available"}, now)
@@ -140,9 +142,9 @@ func unknownCondition(kind, reason, message string) metav1.Condition {
 }
 
 // objectHealthCondition maps kstatus to a condition; the reason is its status.
-func objectHealthCondition(h objectHealth) metav1.Condition {
-	c := metav1.Condition{Type: conditionHealthy, Status: metav1.ConditionFalse, Reason: string(h.status), Message: printable(h.message)}
-	switch h.status {
+func objectHealthCondition(h inventory.Health) metav1.Condition {
+	c := metav1.Condition{Type: conditionHealthy, Status: metav1.ConditionFalse, Reason: string(h.Status), Message: manifest.Printable(h.Message)}
+	switch h.Status {
 	case status.CurrentStatus:
 		c.Status = metav1.ConditionTrue
 	case status.UnknownStatus:

@@ -12,13 +12,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
 // fakeReader is what the table would say of the objects by name.
-type fakeReader map[string]*observedObject
+type fakeReader map[string]*inventory.ObservedObject
 
-func (v fakeReader) get(id objectID) (*observedObject, bool, error) {
+func (v fakeReader) Get(id manifest.ObjectID) (*inventory.ObservedObject, bool, error) {
 	if id.Name == "hidden" {
 		return nil, false, errBoom
 	}
@@ -26,9 +28,9 @@ func (v fakeReader) get(id objectID) (*observedObject, bool, error) {
 	return s, known, nil
 }
 
-func (fakeReader) readingOf(objectID, string) *reading { return nil }
+func (fakeReader) ReadingOf(manifest.ObjectID, string) *inventory.Reading { return nil }
 
-func (fakeReader) conflictingWorks(objectID, string) []string { return nil }
+func (fakeReader) ConflictingWorks(manifest.ObjectID, string) []string { return nil }
 
 // text renders conditions as "Type=Status/Reason@generation".
 func text(conditions []metav1.Condition) []string {
@@ -47,16 +49,16 @@ type readerWithReading struct {
 	conditions []metav1.Condition
 }
 
-func (v fakeReader) hasEnded(objectID) bool { return false }
+func (v fakeReader) HasEnded(manifest.ObjectID) bool { return false }
 
-func (v fakeReader) contendedBy(objectID) string { return "" }
+func (v fakeReader) ContendedBy(manifest.ObjectID) string { return "" }
 
-func (r *readerWithReading) get(objectID) (*observedObject, bool, error) {
-	return &observedObject{uid: "u"}, true, nil
+func (r *readerWithReading) Get(manifest.ObjectID) (*inventory.ObservedObject, bool, error) {
+	return &inventory.ObservedObject{UID: "u"}, true, nil
 }
 
-func (r *readerWithReading) readingOf(objectID, string) *reading {
-	return &reading{reader: &contentReader{generation: r.generation}, feedbackCondition: metav1.Condition{Type: "StatusFeedbackSynced"}, conditions: r.conditions}
+func (r *readerWithReading) ReadingOf(manifest.ObjectID, string) *inventory.Reading {
+	return &inventory.Reading{Reader: &inventory.Reader{Generation: r.generation}, FeedbackCondition: metav1.Condition{Type: "StatusFeedbackSynced"}, Conditions: r.conditions}
 }
 
 func TestRulesAreReportedWithTheirGeneration(t *testing.T) {
@@ -82,7 +84,7 @@ func TestRulesAreReportedWithTheirGeneration(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := stepOf(t, 0, "a", nil)
-			o := outcome{object: &s.at.objectID, hasRules: true}
+			o := outcome{object: &s.at.ObjectID, hasRules: true}
 			w := &work{observedGeneration: 1}
 			rule := func(kind string) []metav1.Condition {
 				return []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: "ConditionRuleEvaluated", ObservedGeneration: tt.rules}}
@@ -106,14 +108,14 @@ func TestRulesAreReportedWithTheirGeneration(t *testing.T) {
 
 func stepOf(t *testing.T, ordinal int, name string, err error) step {
 	t.Helper()
-	steps := plan(t.Context(), []manifest{parseManifest(ordinal, manifestOf("Other", "n", name))}, resolveAny, nil)
+	steps := plan(t.Context(), []manifest.Manifest{manifest.Parse(ordinal, manifestOf("Other", "n", name))}, resolveAny, nil)
 	steps[0].err = err
 	return steps[0]
 }
 
 func TestStatusReportsConditions(t *testing.T) {
-	healthyAs := func(s status.Status) *observedObject {
-		return &observedObject{uid: "u", health: objectHealth{status: s}}
+	healthyAs := func(s status.Status) *inventory.ObservedObject {
+		return &inventory.ObservedObject{UID: "u", Health: inventory.Health{Status: s}}
 	}
 	tests := map[string]struct {
 		reason   string
@@ -168,7 +170,7 @@ func TestStatusReportsConditions(t *testing.T) {
 }
 
 func TestTransitionTimeMovesWithStatus(t *testing.T) {
-	v := fakeReader{"a": {uid: "u", health: objectHealth{status: status.CurrentStatus}}, "b": {uid: "v", health: objectHealth{status: status.CurrentStatus}}}
+	v := fakeReader{"a": {UID: "u", Health: inventory.Health{Status: status.CurrentStatus}}, "b": {UID: "v", Health: inventory.Health{Status: status.CurrentStatus}}}
 	w := &work{policy: Multicluster()}
 	at := func(second int64) metav1.Time { return metav1.NewTime(time.Unix(second, 0)) }
 	tell := func(second int64, steps ...step) wire.WorkStatus {

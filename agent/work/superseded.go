@@ -34,7 +34,7 @@ func decodeSuperseded(u *unstructured.Unstructured) map[string]string {
 func (e *Engine) supersededObjects(w *work) map[string]string {
 	var out map[string]string
 	for id := range w.anchor.tracked {
-		text := e.settledContent(id, w.key.String())
+		text := e.inventory.SettledContent(id, w.key.String())
 		if text == "" || len(out) >= maxSuperseded {
 			continue
 		}
@@ -72,6 +72,6 @@ func (e *Engine) recordSuperseded(ctx context.Context, w *work) error {
 // loadSuperseded tells the table what an anchor says.
 func (e *Engine) loadSuperseded(w *work) {
 	for id := range w.anchor.tracked {
-		e.restoreSettledObject(id, w.key.String(), w.anchor.superseded[id.String()])
+		e.inventory.RestoreSettled(id, w.key.String(), w.anchor.superseded[id.String()])
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -50,12 +51,12 @@ func (e *Engine) restoreOutcomes(ctx context.Context, w *work, d *workSpec) erro
 	e.waitForKinds(w, steps)
 	for i := range steps {
 		s := &steps[i]
-		if _, listed := w.anchor.tracked[s.at.objectID]; !listed || s.err != nil {
+		if _, listed := w.anchor.tracked[s.at.ObjectID]; !listed || s.err != nil {
 			continue
 		}
-		e.requeue(e.inventory.setDesired(s.at.objectID, w.key.String(), s.desiredState()))
+		e.requeue(e.inventory.SetDesired(s.at.ObjectID, w.key.String(), s.desiredState()))
 		if err := e.readForRules(ctx, s); err != nil {
-			s.err = &FetchError{Err: err}
+			s.err = &manifest.FetchError{Err: err}
 		}
 	}
 	out := w.buildOutcomes(steps, nil)

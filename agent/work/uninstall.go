@@ -61,7 +61,7 @@ func (e *Engine) orphan(ctx context.Context, p Policy, u *unstructured.Unstructu
 		return err
 	}
 	for _, t := range a.tracked {
-		if _, err := e.removeOwnerReference(ctx, t.target, a.uid); err != nil {
+		if _, err := e.removeOwnerReference(ctx, t.Target, a.uid); err != nil {
 			return err
 		}
 	}

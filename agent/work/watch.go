@@ -10,33 +10,19 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
-// scope is what one watch covers.
-type scope struct {
-	schema.GroupVersionResource
-	namespace string
-	// hasContent asks for the content of kinds that are watched as metadata else.
-	hasContent bool
-}
-
-func scopeOf(t target) scope { return scope{GroupVersionResource: t.gvr(), namespace: t.Namespace} }
-
-func (s scope) id(obj metav1.Object) objectID {
-	return objectID{Group: s.Group, Resource: s.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-}
-
 // startWatch keeps a sink up to date with a scope until the engine or the returned stop
 // ends it. stop does not wait: it is called with locks held.
-func (e *Engine) startWatch(s scope, feed watcher.ListWatch, to watcher.Handler) (stop func()) {
+func (e *Engine) startWatch(s inventory.Scope, feed watcher.ListWatch, to watcher.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(e.runCtx)
-	log := e.log.WithValues("resource", s.String(), "namespace", s.namespace)
+	log := e.log.WithValues("resource", s.String(), "namespace", s.Namespace)
 	e.watches.Go(func() {
 		defer cancel()
 		(&watcher.Watcher{ListWatch: feed, Handler: to, IsDenied: isPermanentWatchError, Log: log}).Run(ctx)
@@ -50,59 +36,14 @@ func isPermanentWatchError(err error) bool {
 }
 
 // watchScope watches a scope of applied objects.
-func (e *Engine) watchScope(s scope) (stop func()) {
-	return e.startWatch(s, e.spoke.newFeed(s), &objectSink{inventory: e.inventory, requeue: e.requeue, scope: s})
-}
-
-// objectSink feeds the table with what is in a scope.
-type objectSink struct {
-	inventory *inventory
-	requeue   func(requeue)
-	scope     scope
-	seen      map[objectID]struct{}
-}
-
-// HandleEvent implements watcher.Handler.
-func (o *objectSink) HandleEvent(obj metav1.Object, deleted bool) {
-	id := o.scope.id(obj)
-	if !o.inventory.has(id) {
-		return // dropped before anything of it is kept
-	}
-	at := time.Now()
-	if o.seen != nil {
-		at = time.Time{} // of what is there when a watch begins nobody knows since when
-	}
-	if o.seen != nil && !deleted {
-		o.seen[id] = struct{}{}
-	}
-	var readings []*reading
-	if full, ok := obj.(*unstructured.Unstructured); ok && !deleted {
-		readings = readAll(o.inventory.readers(id), full)
-	}
-	o.requeue(o.inventory.handleEvent(id, newObservedObject(obj), deleted, at, readings...))
-}
-
-// StartSync implements watcher.Handler.
-func (o *objectSink) StartSync() {
-	o.inventory.beginResync(o.scope)
-	o.seen = map[objectID]struct{}{}
-}
-
-// FinishSync implements watcher.Handler.
-func (o *objectSink) FinishSync(version string) {
-	o.requeue(o.inventory.endResync(o.scope, o.seen, version))
-	o.seen = nil
-}
-
-// HandleDenied implements watcher.Handler.
-func (o *objectSink) HandleDenied(err error) {
-	o.requeue(o.inventory.recordWatchError(o.scope, err))
+func (e *Engine) watchScope(s inventory.Scope) (stop func()) {
+	return e.startWatch(s, e.spoke.newFeed(s), &inventory.Sink{Inventory: e.inventory, Requeue: e.requeue, Scope: s})
 }
 
 // watchAnchors watches the anchors, for somebody may delete one.
 func (e *Engine) watchAnchors() {
 	for _, p := range e.policies {
-		s := scope{GroupVersionResource: p.Anchor.Resource}
+		s := inventory.Scope{GroupVersionResource: p.Anchor.Resource}
 		e.startWatch(s, e.spoke.newMetadataFeed(s), &anchorSink{engine: e, dialect: p.Dialect})
 	}
 }
@@ -260,7 +201,7 @@ func (e *Engine) waitForKinds(w *work, steps []step) {
 		delete(works, key)
 	}
 	for _, s := range steps {
-		var unknown *UnknownKindError
+		var unknown *manifest.UnknownKindError
 		if !errors.As(s.err, &unknown) {
 			continue
 		}
@@ -290,7 +231,7 @@ func (e *Engine) updateDefinitionWatch() {
 	}
 	switch {
 	case len(e.unservedKinds) > 0 && e.stopDefinitions == nil:
-		s := scope{GroupVersionResource: definitionResource()}
+		s := inventory.Scope{GroupVersionResource: definitionResource()}
 		e.stopDefinitions = e.startWatch(s, e.spoke.newMetadataFeed(s), definitionSink{e})
 	case len(e.unservedKinds) == 0 && e.stopDefinitions != nil:
 		e.stopDefinitions()

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -23,7 +25,7 @@ type work struct {
 
 	// Of the executor alone; the queue runs one at a time.
 	anchor  *anchor
-	results map[objectID]result
+	results map[manifest.ObjectID]result
 	// failures in a row, of tried.
 	failures  int
 	attempted *workSpec
@@ -36,10 +38,10 @@ type work struct {
 	// restoreAgain: what was applied before this process could not be looked at whole.
 	restoreAgain bool
 	// comparedObjects are the objects that are followed without being listed in the anchor.
-	comparedObjects map[objectID]struct{}
+	comparedObjects map[manifest.ObjectID]struct{}
 	// readers are those of one version of the work.
 	readersFor *workSpec
-	readers    map[objectID]*contentReader
+	readers    map[manifest.ObjectID]*inventory.Reader
 	// allowed are nil without an executor.
 	allowed *allowedCache
 
@@ -86,7 +88,7 @@ type workSpec struct {
 	uid        string
 	generation int64
 	isDeleting bool
-	manifests  []manifest
+	manifests  []manifest.Manifest
 	// options is the rest of what the work says.
 	options workv1.ManifestWorkSpec
 	// refusal says why it cannot be executed, nil when it can.
@@ -109,7 +111,7 @@ type workSpec struct {
 type outcome struct {
 	meta workv1.ManifestResourceMeta
 	// object is set when the manifest names an object that may be looked at.
-	object *objectID
+	object *manifest.ObjectID
 	// reason and failure say the last error, empty when applied.
 	reason, failure string
 	// warning names what was not applied of it, empty for nothing.
@@ -159,7 +161,7 @@ func (w *work) isComplete() bool {
 }
 
 // isManifestComplete: the rules say so of one manifest.
-func (w *work) isManifestComplete(id objectID) bool {
+func (w *work) isManifestComplete(id manifest.ObjectID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.outcomes {
@@ -185,11 +187,11 @@ func (w *work) currentSpec() *workSpec {
 	return w.spec
 }
 
-func (w *work) lastResult(id objectID) result { return w.results[id] }
+func (w *work) lastResult(id manifest.ObjectID) result { return w.results[id] }
 
-func (w *work) setResult(id objectID, r result) {
+func (w *work) setResult(id manifest.ObjectID, r result) {
 	if w.results == nil {
-		w.results = map[objectID]result{}
+		w.results = map[manifest.ObjectID]result{}
 	}
 	w.results[id] = r
 }
@@ -234,19 +236,19 @@ func (w *work) buildOutcomes(steps []step, results map[int]result) []outcome {
 		o := &out[i]
 		o.meta = s.meta()
 		if s.at.Name != "" {
-			id := s.at.objectID
+			id := s.at.ObjectID
 			o.object, o.meta.Namespace = &id, id.Namespace
 		}
 		o.hasRules = s.reader != nil
-		if _, ok := errors.AsType[*FetchError](s.err); ok {
-			o.readError = describe(s.err, s.isSecret())
+		if _, ok := errors.AsType[*manifest.FetchError](s.err); ok {
+			o.readError = manifest.DescribeError(s.err, s.isSecret())
 			continue
 		}
 		if s.err != nil {
 			o.reason, o.failure = w.policy.formatter.failure(s)
 			continue
 		}
-		o.generation, o.warning = results[s.ordinal].generation, results[s.ordinal].warning
+		o.generation, o.warning = results[s.Ordinal].generation, results[s.Ordinal].warning
 	}
 	return out
 }
@@ -259,7 +261,7 @@ func (w *work) recordRefusal(d *workSpec) (refused bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observedGeneration, w.outcomesOf, w.refusal, w.isObservedOnly = d.generation, d, describe(d.refusal, false), false
+	w.observedGeneration, w.outcomesOf, w.refusal, w.isObservedOnly = d.generation, d, manifest.DescribeError(d.refusal, false), false
 	return true
 }
 
@@ -300,7 +302,7 @@ func (w *work) recordDeletionProgress(d *workSpec, err error) {
 		l.remaining = len(w.anchor.tracked)
 	}
 	if err != nil {
-		l.failure = describe(err, false)
+		l.failure = manifest.DescribeError(err, false)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

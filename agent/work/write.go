@@ -17,6 +17,8 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/executor"
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/agent/work/merge"
 )
 
@@ -29,7 +31,7 @@ var errKeepsChanging = errors.New("object changes faster than it can be written"
 // writeResult is the answer to a write.
 type writeResult struct {
 	// observed is the object as it is then; nil when there is none.
-	observed *observedObject
+	observed *inventory.ObservedObject
 	// obj is all of it, where it was read.
 	obj    *unstructured.Unstructured
 	origin objectOrigin
@@ -40,11 +42,11 @@ type writeResult struct {
 }
 
 func newWriteResult(obj *unstructured.Unstructured, code int) writeResult {
-	return writeResult{observed: newObservedObject(obj), obj: obj, origin: newObjectOrigin(obj, code), fields: obj.GetManagedFields()}
+	return writeResult{observed: inventory.NewObservedObject(obj), obj: obj, origin: newObjectOrigin(obj, code), fields: obj.GetManagedFields()}
 }
 
 func newMetadataResult(obj metav1.Object, code int) writeResult {
-	return writeResult{observed: newObservedObject(obj), origin: newObjectOrigin(obj, code), fields: obj.GetManagedFields()}
+	return writeResult{observed: inventory.NewObservedObject(obj), origin: newObjectOrigin(obj, code), fields: obj.GetManagedFields()}
 }
 
 // withUnknownFields keeps of an answer's warnings those of fields that were not taken.
@@ -58,13 +60,13 @@ func (g writeResult) withUnknownFields(a *response) writeResult {
 }
 
 // writeObject brings one manifest to its object, as its strategy says.
-func (e *Engine) writeObject(ctx context.Context, w *work, s *step, owners []workAnchor) (writeResult, error) {
+func (e *Engine) writeObject(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
 	var got writeResult
 	var err error
 	switch s.options.strategy {
 	case workv1.UpdateStrategyTypeReadOnly:
 		if got, err = e.readOnly(ctx, s); err != nil {
-			err = &FetchError{Err: err}
+			err = &manifest.FetchError{Err: err}
 		}
 	case workv1.UpdateStrategyTypeCreateOnly:
 		got, err = e.createOnly(ctx, s, owners)
@@ -75,12 +77,12 @@ func (e *Engine) writeObject(ctx context.Context, w *work, s *step, owners []wor
 	}
 	if apierrors.IsNotFound(err) {
 		// The namespace is missing, or the kind is served no more.
-		e.spoke.kinds.forget(s.gvk.GroupVersion())
+		e.spoke.kinds.forget(s.GVK.GroupVersion())
 	}
 	if err != nil || s.options.ownsObject() || got.observed == nil {
 		return got, err
 	}
-	if !slices.Contains(got.observed.owners, w.anchor.uid) {
+	if !slices.Contains(got.observed.Owners, w.anchor.uid) {
 		return got, nil
 	}
 	_, err = e.removeOwnerReference(ctx, s.at, w.anchor.uid)
@@ -105,7 +107,7 @@ func (e *Engine) readOnly(ctx context.Context, s *step) (writeResult, error) {
 	return newMetadataResult(obj, 0), nil
 }
 
-func (e *Engine) createOnly(ctx context.Context, s *step, owners []workAnchor) (writeResult, error) {
+func (e *Engine) createOnly(ctx context.Context, s *step, owners []inventory.Owner) (writeResult, error) {
 	for range writeAttempts {
 		live, err := e.spoke.getMetadata(ctx, s.at)
 		if err == nil {
@@ -122,8 +124,8 @@ func (e *Engine) createOnly(ctx context.Context, s *step, owners []workAnchor) (
 	return writeResult{}, errKeepsChanging
 }
 
-// addOwners adds the references that an object lacks, which is otherwise left alone.
-func (e *Engine) addOwners(ctx context.Context, s *step, live *metav1.PartialObjectMetadata, owners []workAnchor) (writeResult, error) {
+// setOwnerReferences adds the references that an object lacks, which is otherwise left alone.
+func (e *Engine) addOwners(ctx context.Context, s *step, live *metav1.PartialObjectMetadata, owners []inventory.Owner) (writeResult, error) {
 	refs := withOwners(live.OwnerReferences, e.ownerReferences(owners))
 	if len(refs) == len(live.OwnerReferences) {
 		return newMetadataResult(live, 0), nil
@@ -136,7 +138,7 @@ func (e *Engine) addOwners(ctx context.Context, s *step, live *metav1.PartialObj
 }
 
 // addMissingOwners adds the references that an object lacks, as often as it changes in between.
-func (e *Engine) addMissingOwners(ctx context.Context, s *step, owners []workAnchor) (*observedObject, error) {
+func (e *Engine) addMissingOwners(ctx context.Context, s *step, owners []inventory.Owner) (*inventory.ObservedObject, error) {
 	for range writeAttempts {
 		live, err := e.spoke.getMetadata(ctx, s.at)
 		if err != nil {
@@ -160,8 +162,8 @@ func withOwners(refs, more []metav1.OwnerReference) []metav1.OwnerReference {
 	return out
 }
 
-func (e *Engine) create(ctx context.Context, s *step, owners []workAnchor) (writeResult, error) {
-	obj, err := s.decode(s.at, e.ownerReferences(owners))
+func (e *Engine) create(ctx context.Context, s *step, owners []inventory.Owner) (writeResult, error) {
+	obj, err := s.Object(s.at, e.ownerReferences(owners))
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -169,7 +171,7 @@ func (e *Engine) create(ctx context.Context, s *step, owners []workAnchor) (writ
 		return writeResult{}, err
 	}
 	ctx, a := withResponse(ctx)
-	made, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Create(ctx, obj, metav1.CreateOptions{FieldManager: s.options.manager})
+	made, err := e.spoke.dynamic.Resource(s.at.GVR()).Namespace(s.at.Namespace).Create(ctx, obj, metav1.CreateOptions{FieldManager: s.options.manager})
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -178,8 +180,8 @@ func (e *Engine) create(ctx context.Context, s *step, owners []workAnchor) (writ
 
 // update is the strategy of that name: get, merge, put. What nobody has seen yet
 // is most likely not there, so that is tried first.
-func (e *Engine) update(ctx context.Context, w *work, s *step, owners []workAnchor) (writeResult, error) {
-	expected := w.anchor.tracked[s.at.objectID].uid != ""
+func (e *Engine) update(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
+	expected := w.anchor.tracked[s.at.ObjectID].uid != ""
 	for range writeAttempts {
 		if !expected {
 			got, err := e.create(ctx, s, owners)
@@ -209,8 +211,8 @@ func (e *Engine) update(ctx context.Context, w *work, s *step, owners []workAnch
 // errRecreate: the object was deleted, to be created anew.
 var errRecreate = errors.New("object has to be created anew")
 
-func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstructured.Unstructured, owners []workAnchor) (writeResult, error) {
-	required, err := s.decode(s.at, e.ownerReferences(owners))
+func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstructured.Unstructured, owners []inventory.Owner) (writeResult, error) {
+	required, err := s.Object(s.at, e.ownerReferences(owners))
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -236,7 +238,7 @@ func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstruct
 		next.SetOwnerReferences(withoutOwner(next.GetOwnerReferences(), w.anchor.uid))
 	}
 	ctx, a := withResponse(ctx)
-	got, err := e.spoke.dynamic.Resource(s.at.gvr()).Namespace(s.at.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.options.manager})
+	got, err := e.spoke.dynamic.Resource(s.at.GVR()).Namespace(s.at.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.options.manager})
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -247,11 +249,11 @@ func withoutOwner(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerRef
 	return slices.DeleteFunc(slices.Clone(refs), func(o metav1.OwnerReference) bool { return o.UID == uid })
 }
 
-func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners []workAnchor) (writeResult, error) {
+func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
 	if s.options.ignoredFields != nil {
 		return e.applyPruned(ctx, w, s, owners)
 	}
-	configuration, err := s.configuration(s.at, e.ownerReferences(owners))
+	configuration, err := s.Configuration(s.at, e.ownerReferences(owners))
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -260,13 +262,13 @@ func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners [
 
 // applyPruned leaves the fields to the spoke that the work ignores. An object that
 // bears the mark of this very manifest is not touched.
-func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []workAnchor) (writeResult, error) {
+func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
 	live, err := e.spoke.getMetadata(ctx, s.at)
 	exists := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {
 		return writeResult{}, err
 	}
-	whole, err := decodeObject(s.raw)
+	whole, err := manifest.Decode(s.Raw)
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -281,7 +283,7 @@ func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []wor
 	if err := annotate(obj, workv1.ManifestConfigSpecHashAnnotationKey, pruned.Hash); err != nil {
 		return writeResult{}, err
 	}
-	configuration, err := buildConfiguration(obj, s.at, e.ownerReferences(owners))
+	configuration, err := manifest.Configuration(obj, s.at, e.ownerReferences(owners))
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -291,11 +293,11 @@ func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []wor
 func annotate(obj map[string]any, key, value string) error {
 	meta, ok := obj["metadata"].(map[string]any)
 	if !ok {
-		return fmt.Errorf("failed to decode object: %w", errNoName)
+		return fmt.Errorf("failed to decode object: %w", manifest.ErrNoName)
 	}
 	annotations, ok := meta["annotations"].(map[string]any)
 	if !ok && meta["annotations"] != nil {
-		return fmt.Errorf("failed to decode object: annotations is not an object: %w", errMalformed)
+		return fmt.Errorf("failed to decode object: annotations is not an object: %w", manifest.ErrMalformed)
 	}
 	if annotations == nil {
 		annotations = map[string]any{}
@@ -308,7 +310,7 @@ func annotate(obj map[string]any, key, value string) error {
 // accessRequest is what a step's executor is asked for.
 func (s *step) accessRequest(x *workv1.ManifestWorkSubjectServiceAccount, obj *unstructured.Unstructured) executor.Request {
 	return executor.Request{
-		Namespace: x.Namespace, Name: x.Name, Resource: s.at.gvr(),
+		Namespace: x.Namespace, Name: x.Name, Resource: s.at.GVR(),
 		ObjectNamespace: s.at.Namespace, ObjectName: s.at.Name, Object: obj, Delete: !s.options.isOrphaned,
 		ReadOnly: s.options.strategy == workv1.UpdateStrategyTypeReadOnly,
 	}

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package inventory
 
 import (
 	"slices"
@@ -58,92 +58,63 @@ func TestHasEndedKnowsFinishedKinds(t *testing.T) {
 }
 
 func TestEndedObjectIsNotRecreated(t *testing.T) {
-	running, done := func(v string) *observedObject { return ownedAt(v, 1, "anchor") }, func(v string) *observedObject {
+	running, done := func(v string) *ObservedObject { return ownedAt(v, 1, "anchor") }, func(v string) *ObservedObject {
 		s := ownedAt(v, 1, "anchor")
-		s.hasEnded = true
+		s.HasEnded = true
 		return s
 	}
 	tests := map[string]struct {
 		reason string
-		events func(*inventoryFixture)
+		events func(*fixture)
 		again  bool
 	}{
-		"seen to end, then gone": {reason: "its time to live is over", events: func(s *inventoryFixture) {
+		"seen to end, then gone": {reason: "its time to live is over", events: func(s *fixture) {
 			s.handleEvent(s.id, done("11"), false, time.Time{})
 			s.handleEvent(s.id, done("12"), true, time.Time{})
 		}},
-		"its end and its deletion in one": {reason: "the last state is that of the deletion", events: func(s *inventoryFixture) { s.handleEvent(s.id, done("12"), true, time.Time{}) }},
-		"gone while the watch was cut": {reason: "it had ended before", events: func(s *inventoryFixture) {
+		"its end and its deletion in one": {reason: "the last state is that of the deletion", events: func(s *fixture) { s.handleEvent(s.id, done("12"), true, time.Time{}) }},
+		"gone while the watch was cut": {reason: "it had ended before", events: func(s *fixture) {
 			s.handleEvent(s.id, done("11"), false, time.Time{})
 			s.relist("12")
 		}},
-		"gone while it ran": {reason: "somebody deleted it", again: true, events: func(s *inventoryFixture) { s.handleEvent(s.id, running("12"), true, time.Time{}) }},
-		"another one ran": {reason: "the manifest had changed, and the new one was deleted", again: true, events: func(s *inventoryFixture) {
+		"gone while it ran": {reason: "somebody deleted it", again: true, events: func(s *fixture) { s.handleEvent(s.id, running("12"), true, time.Time{}) }},
+		"another one ran": {reason: "the manifest had changed, and the new one was deleted", again: true, events: func(s *fixture) {
 			s.handleEvent(s.id, done("11"), true, time.Time{})
-			s.beginWrite(s.id, "w", time.Now())
+			s.BeginWrite(s.id, "w", time.Now())
 			next := running("13")
-			next.uid = "v"
-			s.recordApply(s.id, "w", body, next, driftByFields)
+			next.UID = "v"
+			s.recordApply(s.id, "w", body, next, DriftByFields)
 			gone := *next
-			gone.resourceVersion = "14"
+			gone.ResourceVersion = "14"
 			s.handleEvent(s.id, &gone, true, time.Time{})
 		}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newInventoryFixture()
+			s := newFixture()
 			tc.events(s)
-			what, _ := s.nextAction(s.id, "w", body, time.Now())
-			if (what == actionApply) != tc.again {
+			what, _ := s.NextAction(s.id, "w", body, time.Now())
+			if (what == ActionApply) != tc.again {
 				t.Errorf("%s: needs %d", tc.reason, what)
 			}
-			if got := s.hasEnded(s.id); got == tc.again {
+			if got := s.HasEnded(s.id); got == tc.again {
 				t.Errorf("%s: said to have ended %t", tc.reason, got)
 			}
 		})
 	}
 }
 
-func TestEndedObjectIsNotRecreatedAfterRestart(t *testing.T) {
-	e, w, at := anchored(t, "A")
-	e.attachAnchor(w, w.anchor)
-	key := w.key.String()
-	e.inventory.beginWrite(at.objectID, key, time.Now())
-	s := ownedAt("10", 1, w.anchor.uid)
-	s.hasEnded = true
-	e.requeue(e.inventory.recordApply(at.objectID, key, body, s, driftByFields))
-	said := e.supersededObjects(w)
-	if len(said) != 1 {
-		t.Fatalf("its anchor says %v", said)
-	}
-	next, w, at := anchored(t, "A")
-	w.anchor.superseded = said
-	next.attachAnchor(w, w.anchor)
-	scope := scopeOf(at)
-	next.inventory.beginResync(scope)
-	next.requeue(next.inventory.endResync(scope, nil, "20"))
-	if what, _ := next.inventory.nextAction(at.objectID, key, body, time.Now()); what != actionNone {
-		t.Errorf("of the same manifest it needs %d", what)
-	}
-	if !next.inventory.hasEnded(at.objectID) {
-		t.Error("its status does not say that it has ended")
-	}
-	if what, _ := next.inventory.nextAction(at.objectID, key, [32]byte{2}, time.Now()); what != actionApply {
-		t.Errorf("of another manifest it needs %d", what)
-	}
-}
-
 func TestAnchorIsUpdatedWhenObjectEnds(t *testing.T) {
-	s := newInventoryFixture()
+	s := newFixture()
 	done := ownedAt("11", 1, "anchor")
-	done.hasEnded = true
+	done.HasEnded = true
 	s.handleEvent(s.id, done, false, time.Time{})
 	if !slices.Contains(s.requeued, "w") {
 		t.Error("the work does not look at what its anchor says")
 	}
 	s.requeued = nil
 	again := *done
-	again.resourceVersion = "12"
+	again.ResourceVersion = "12"
 	s.handleEvent(s.id, &again, false, time.Time{})
 	if len(s.requeued) > 0 {
 		t.Errorf("repairs %v at an event that says the same", s.requeued)

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package manifest
 
 import (
 	"errors"
@@ -16,11 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-var (
-	errNoNamespace = errors.New("namespace must be set in manifest of a namespaced kind")
-	errNamespace   = errors.New("namespace must not be set in manifest of a cluster-scoped kind")
-	errSuperseded  = errors.New("work changed while it was being applied")
-)
+var ()
 
 // maxMessage bounds the text of an error in a condition, in bytes.
 const maxMessage = 1024
@@ -39,16 +35,16 @@ func (e *NamespaceError) Error() string {
 	return fmt.Sprintf("namespace %q is not allowed by this cluster's agent", e.Namespace)
 }
 
-// maxManifests of one work: more than that, and what is to be said of them, no API
+// MaxCount of one work: more than that, and what is to be said of them, no API
 // server stores.
-const maxManifests = 10_000
+const MaxCount = 10_000
 
 // TooManyError: a work has more manifests than can be kept track of.
 type TooManyError struct{ Manifests int }
 
 // Error names the limit.
 func (e *TooManyError) Error() string {
-	return fmt.Sprintf("work has %d manifests, the limit is %d", e.Manifests, maxManifests)
+	return fmt.Sprintf("work has %d manifests, the limit is %d", e.Manifests, MaxCount)
 }
 
 // FetchError: an object that is only read cannot be read.
@@ -88,20 +84,20 @@ func (e *UnknownKindError) Error() string {
 // make a condition, and with it the hub, change for nothing.
 var volatileText = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}| at \d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)|\[[0-9a-f:]+\]:\d+->|\d+\.\d+\.\d+\.\d+:\d+->`)
 
-// describe turns an error into the text of a condition: the same for the same
+// DescribeError turns an error into the text of a condition: the same for the same
 // cause, bounded, printable, and for Secrets without anything of their content.
-func describe(err error, secret bool) string {
+func DescribeError(err error, secret bool) string {
 	text := err.Error()
 	if secret {
 		text = describeSecret(err)
 	}
 	text = volatileText.ReplaceAllString(text, "")
-	return printable(text)
+	return Printable(text)
 }
 
-// printable bounds a text that comes from elsewhere and removes what does not
+// Printable bounds a text that comes from elsewhere and removes what does not
 // print.
-func printable(text string) string {
+func Printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || unicode.IsControl(r) {
 			return ' '

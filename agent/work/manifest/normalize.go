@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package manifest
 
 import (
 	"bytes"
@@ -34,14 +34,14 @@ func isControllerAnnotation(key string) bool {
 	})
 }
 
-// omittedFields names the fields of a manifest that are not applied, and that whoever wrote it
+// OmittedFields names the fields of a manifest that are not applied, and that whoever wrote it
 // may miss: they belong to another cluster, or to Kubernetes.
-func (m manifest) omittedFields() []string {
-	mentions := func(text string) bool { return bytes.Contains(m.raw, []byte(text)) }
+func (m Manifest) OmittedFields() []string {
+	mentions := func(text string) bool { return bytes.Contains(m.Raw, []byte(text)) }
 	if !mentions(`"ownerReferences"`) && !slices.ContainsFunc(controllerAnnotations, mentions) {
 		return nil // most need no decoding here
 	}
-	obj, err := decodeObject(m.raw)
+	obj, err := Decode(m.Raw)
 	if err != nil {
 		return nil
 	}

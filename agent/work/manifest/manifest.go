@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package manifest
 
 import (
 	"bytes"
@@ -20,25 +20,25 @@ import (
 )
 
 var (
-	errNotObject    = errors.New("manifest is not a JSON object")
-	errNoKind       = errors.New("apiVersion and kind must be set in manifest")
-	errNoName       = errors.New("name must be set in manifest")
-	errGenerateName = errors.New("generateName must not be set in manifest")
-	errMalformed    = errors.New("manifest is malformed")
-	errBadName      = errors.New("name or namespace in manifest is not a path segment")
+	ErrNotObject    = errors.New("manifest is not a JSON object")
+	ErrNoKind       = errors.New("apiVersion and kind must be set in manifest")
+	ErrNoName       = errors.New("name must be set in manifest")
+	ErrGenerateName = errors.New("generateName must not be set in manifest")
+	ErrMalformed    = errors.New("manifest is malformed")
+	ErrInvalidName  = errors.New("name or namespace in manifest is not a path segment")
 )
 
-// manifest is one entry of a work as it was written: what it names is decoded,
+// Manifest is one entry of a work as it was written: what it names is decoded,
 // its content stays JSON until it is applied.
-type manifest struct {
-	ordinal   int
-	gvk       schema.GroupVersionKind
-	namespace string
-	name      string
-	raw       []byte
-	hash      [sha256.Size]byte
-	// err says why the manifest can never be applied as it is.
-	err error
+type Manifest struct {
+	Ordinal   int
+	GVK       schema.GroupVersionKind
+	Namespace string
+	Name      string
+	Raw       []byte
+	Hash      [sha256.Size]byte
+	// Err says why the manifest can never be applied as it is.
+	Err error
 }
 
 // header is the part of a manifest that names it.
@@ -52,43 +52,43 @@ type header struct {
 	} `json:"metadata"`
 }
 
-// parseManifests reads every manifest of a work; a bad one carries its error.
-func parseManifests(in []workv1.Manifest) []manifest {
-	out := make([]manifest, len(in))
+// ParseAll reads every manifest of a work; a bad one carries its error.
+func ParseAll(in []workv1.Manifest) []Manifest {
+	out := make([]Manifest, len(in))
 	for i := range in {
-		out[i] = parseManifest(i, in[i].Raw)
+		out[i] = Parse(i, in[i].Raw)
 	}
 	return out
 }
 
-func parseManifest(ordinal int, raw []byte) manifest {
-	m := manifest{ordinal: ordinal, raw: raw, hash: hashOf(raw)}
+func Parse(ordinal int, raw []byte) Manifest {
+	m := Manifest{Ordinal: ordinal, Raw: raw, Hash: hashOf(raw)}
 	var h header
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
-		m.err = fmt.Errorf("failed to decode object: %w", errNotObject)
+		m.Err = fmt.Errorf("failed to decode object: %w", ErrNotObject)
 		return m
 	}
 	// With encoding/json a field "Kind" would be the kind here, and none to an API server.
 	if err := utiljson.Unmarshal(raw, &h); err != nil {
-		m.err = fmt.Errorf("failed to decode object: %w", errMalformed)
+		m.Err = fmt.Errorf("failed to decode object: %w", ErrMalformed)
 		return m
 	}
-	m.namespace, m.name = h.Metadata.Namespace, h.Metadata.Name
+	m.Namespace, m.Name = h.Metadata.Namespace, h.Metadata.Name
 	gv, err := schema.ParseGroupVersion(h.APIVersion)
 	if err != nil {
-		m.err = fmt.Errorf("failed to decode object: %w", err)
+		m.Err = fmt.Errorf("failed to decode object: %w", err)
 		return m
 	}
-	m.gvk = gv.WithKind(h.Kind)
+	m.GVK = gv.WithKind(h.Kind)
 	switch {
 	case h.Kind == "" || gv.Version == "":
-		m.err = fmt.Errorf("failed to decode object: %w", errNoKind)
+		m.Err = fmt.Errorf("failed to decode object: %w", ErrNoKind)
 	case h.Metadata.GenerateName != "":
-		m.err = errGenerateName
-	case m.name == "":
-		m.err = errNoName
-	case len(content.IsPathSegmentName(m.name)) > 0 || len(content.IsPathSegmentName(m.namespace)) > 0:
-		m.err = errBadName
+		m.Err = ErrGenerateName
+	case m.Name == "":
+		m.Err = ErrNoName
+	case len(content.IsPathSegmentName(m.Name)) > 0 || len(content.IsPathSegmentName(m.Namespace)) > 0:
+		m.Err = ErrInvalidName
 	}
 	return m
 }
@@ -100,7 +100,7 @@ func hashOf(raw []byte) [sha256.Size]byte {
 	if !bytes.Contains(raw, []byte(`"creationTimestamp"`)) {
 		return sha256.Sum256(raw)
 	}
-	obj, err := decodeObject(raw)
+	obj, err := Decode(raw)
 	if err != nil {
 		return sha256.Sum256(raw)
 	}
@@ -111,19 +111,19 @@ func hashOf(raw []byte) [sha256.Size]byte {
 	return sha256.Sum256(text)
 }
 
-// configuration returns what is applied: the manifest without what belongs to
+// Configuration returns what is applied: the manifest without what belongs to
 // the API server or to another cluster, named as target and owned by owners.
-func (m manifest) configuration(at target, owners []metav1.OwnerReference) ([]byte, error) {
-	obj, err := decodeObject(m.raw)
+func (m Manifest) Configuration(at Target, owners []metav1.OwnerReference) ([]byte, error) {
+	obj, err := Decode(m.Raw)
 	if err != nil {
 		return nil, err
 	}
-	return buildConfiguration(obj, at, owners)
+	return Configuration(obj, at, owners)
 }
 
-// decode is the same, decoded.
-func (m manifest) decode(at target, owners []metav1.OwnerReference) (*unstructured.Unstructured, error) {
-	text, err := m.configuration(at, owners)
+// Object is the same, decoded.
+func (m Manifest) Object(at Target, owners []metav1.OwnerReference) (*unstructured.Unstructured, error) {
+	text, err := m.Configuration(at, owners)
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +134,12 @@ func (m manifest) decode(at target, owners []metav1.OwnerReference) (*unstructur
 	return obj, nil
 }
 
-// buildConfiguration does so with a decoded manifest, which it changes.
-func buildConfiguration(obj map[string]any, at target, owners []metav1.OwnerReference) ([]byte, error) {
+// Configuration does so with a decoded manifest, which it changes.
+func Configuration(obj map[string]any, at Target, owners []metav1.OwnerReference) ([]byte, error) {
 	delete(obj, "status")
 	meta, ok := obj["metadata"].(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("failed to decode object: %w", errNoName)
+		return nil, fmt.Errorf("failed to decode object: %w", ErrNoName)
 	}
 	trimMetadata(meta)
 	normalize(obj)
@@ -148,7 +148,7 @@ func buildConfiguration(obj map[string]any, at target, owners []metav1.OwnerRefe
 	if at.Namespace != "" {
 		meta["namespace"] = at.Namespace
 	}
-	addOwners(meta, owners)
+	setOwnerReferences(meta, owners)
 	out, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("failed to encode object: %w", err)
@@ -156,17 +156,17 @@ func buildConfiguration(obj map[string]any, at target, owners []metav1.OwnerRefe
 	return out, nil
 }
 
-// decodeObject reads a manifest without the nulls that are never applied. Numbers
+// Decode reads a manifest without the nulls that are never applied. Numbers
 // stay as they are written: a float64 would change large integers.
-func decodeObject(raw []byte) (map[string]any, error) {
+func Decode(raw []byte) (map[string]any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var obj map[string]any
 	if err := d.Decode(&obj); err != nil || obj == nil {
-		return nil, fmt.Errorf("failed to decode object: %w", errMalformed)
+		return nil, fmt.Errorf("failed to decode object: %w", ErrMalformed)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("failed to decode object: trailing data: %w", errMalformed)
+		return nil, fmt.Errorf("failed to decode object: trailing data: %w", ErrMalformed)
 	}
 	stripCreationTimestamps(obj)
 	return obj, nil
@@ -193,7 +193,7 @@ func stripCreationTimestamps(v any) {
 	}
 }
 
-func addOwners(meta map[string]any, owners []metav1.OwnerReference) {
+func setOwnerReferences(meta map[string]any, owners []metav1.OwnerReference) {
 	refs := make([]any, 0, len(owners))
 	for _, o := range owners {
 		refs = append(refs, map[string]any{"apiVersion": o.APIVersion, "kind": o.Kind, "name": o.Name, "uid": string(o.UID)})
@@ -203,12 +203,12 @@ func addOwners(meta map[string]any, owners []metav1.OwnerReference) {
 	}
 }
 
-// objectID names an object of the spoke, in whatever version it is read.
-type objectID struct {
+// ObjectID names an object of the spoke, in whatever version it is read.
+type ObjectID struct {
 	Group, Resource, Namespace, Name string
 }
 
-func (id objectID) String() string {
+func (id ObjectID) String() string {
 	gr := schema.GroupResource{Group: id.Group, Resource: id.Resource}
 	if id.Namespace == "" {
 		return gr.String() + " " + id.Name
@@ -216,12 +216,16 @@ func (id objectID) String() string {
 	return gr.String() + " " + id.Namespace + "/" + id.Name
 }
 
-// target is an object and how it is addressed.
-type target struct {
-	objectID
+// Target is an object and how it is addressed.
+type Target struct {
+	ObjectID
 	Version, Kind string
 }
 
-func (t target) gvr() schema.GroupVersionResource {
+func (t Target) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: t.Group, Version: t.Version, Resource: t.Resource}
+}
+
+func (t Target) Identifier() workv1.ResourceIdentifier {
+	return workv1.ResourceIdentifier{Group: t.Group, Resource: t.Resource, Namespace: t.Namespace, Name: t.Name}
 }

@@ -1,15 +1,12 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package manifest
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 func TestTrimMetadataDropsForeignFields(t *testing.T) {
@@ -74,68 +71,17 @@ func TestTrimMetadataDropsForeignFields(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			m := parseManifest(0, []byte(tc.raw))
-			got, err := m.configuration(target{objectID: objectID{Name: "a"}}, nil)
+			m := Parse(0, []byte(tc.raw))
+			got, err := m.Configuration(Target{ObjectID: ObjectID{Name: "a"}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
 				t.Errorf("%s: applied (-want +got):\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff(tc.named, m.omittedFields()); diff != "" {
+			if diff := cmp.Diff(tc.named, m.OmittedFields()); diff != "" {
 				t.Errorf("%s: named (-want +got):\n%s", tc.reason, diff)
 			}
 		})
-	}
-}
-
-func TestFormerManagersAreTakenOver(t *testing.T) {
-	const data, owner = `{"f:data":{"f:k":{}}}`, `{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"u\"}":{}}}}`
-	entry := func(manager string, operation metav1.ManagedFieldsOperationType, subresource, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, Subresource: subresource, FieldsV1: metav1.NewFieldsV1(fields)}
-	}
-	update, apply := metav1.ManagedFieldsOperationUpdate, metav1.ManagedFieldsOperationApply
-	tests := map[string]struct {
-		reason  string
-		entry   metav1.ManagedFieldsEntry
-		others  []fieldWriter
-		earlier bool
-	}{
-		"an update of ours":           {reason: "the work had another strategy", entry: entry("work-agent", update, "", data), earlier: true},
-		"an apply as another manager": {reason: "the work had another manager", entry: entry("work-agent-old", apply, "", data), earlier: true},
-		"an apply of the present one": {reason: "it is what it should be", entry: entry("work-agent", apply, "", data)},
-		"references":                  {reason: "they are written by updates, whatever the strategy is", entry: entry("work-agent", update, "", owner)},
-		"another work's apply":        {reason: "it writes as that still", entry: entry("work-agent-other", apply, "", data), others: []fieldWriter{{"work-agent-other", apply}}},
-		"another work's update":       {reason: "it writes like that still", entry: entry("work-agent", update, "", data), others: []fieldWriter{{"work-agent", update}}},
-		"an update, and others apply": {reason: "nobody writes like that any more", entry: entry("work-agent", update, "", data), others: []fieldWriter{{"work-agent", apply}}, earlier: true},
-		"somebody else's":             {reason: "that is a conflict", entry: entry("kubectl", update, "", data)},
-		"a status":                    {reason: "it is not what a manifest says", entry: entry("work-agent", update, "status", data)},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := formerManagers([]metav1.ManagedFieldsEntry{tc.entry}, "work-agent", tc.others)
-			want := sets.New[string]()
-			if tc.earlier {
-				want.Insert(tc.entry.Manager)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-func TestWarningNamesFieldsNotApplied(t *testing.T) {
-	o := outcome{warning: warningText([]string{"metadata.ownerReferences"}, []string{`unknown field "spec.replica"`})}
-	want := `Apply manifest complete; not applied, for they are of another cluster or of Kubernetes itself: metadata.ownerReferences; not taken by the API server: unknown field "spec.replica"`
-	if got := o.appliedCondition(1); got.Message != want || got.Status != metav1.ConditionTrue {
-		t.Errorf("%+v, want the message %q", got, want)
-	}
-	if got := (&outcome{}).appliedCondition(1).Message; got != "Apply manifest complete" {
-		t.Errorf("nothing was left out, and the message is %q", got)
-	}
-	raw, err := json.Marshal(map[string]any{"apiVersion": "v1"})
-	if err != nil || parseManifest(0, raw).omittedFields() != nil {
-		t.Errorf("something is left out of %s", raw)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package inventory
 
 import (
 	"crypto/sha256"
@@ -18,12 +18,12 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
-// observedObject is all that is kept of an object: what one event, or the answer to
+// ObservedObject is all that is kept of an object: what one event, or the answer to
 // one write, said of it.
-type observedObject struct {
-	uid             types.UID
-	resourceVersion string // resourceVersion
-	generation      int64
+type ObservedObject struct {
+	UID             types.UID
+	ResourceVersion string // resourceVersion
+	Generation      int64
 	// ownFields is a hash of the fields that our applies own; zero when we own none.
 	// It moves when somebody else takes or removes one of them, our
 	// ownerReference among them, and at no other time.
@@ -34,50 +34,50 @@ type observedObject struct {
 	allWrites fieldsHash
 	// specHash is what a work says in an annotation that it applied.
 	specHash   string
-	isDeleting bool
-	// owners are the UIDs of those that own the object, sorted.
-	owners []types.UID
-	health objectHealth
-	// hasEnded: it did what it is for, and goes by itself.
-	hasEnded bool
+	IsDeleting bool
+	// Owners are the UIDs of those that own the object, sorted.
+	Owners []types.UID
+	Health Health
+	// HasEnded: it did what it is for, and goes by itself.
+	HasEnded bool
 }
 
 type fieldsHash [16]byte
 
-// objectHealth is kstatus' opinion of an object.
-type objectHealth struct {
-	status  status.Status
-	message string
+// Health is kstatus' opinion of an object.
+type Health struct {
+	Status  status.Status
+	Message string
 }
 
-// newObservedObject reads an object, complete or metadata alone.
-func newObservedObject(obj metav1.Object) *observedObject {
-	s := &observedObject{
-		uid:             obj.GetUID(),
-		resourceVersion: obj.GetResourceVersion(),
-		generation:      obj.GetGeneration(),
-		owners:          ownerUIDs(obj),
+// NewObservedObject reads an object, complete or metadata alone.
+func NewObservedObject(obj metav1.Object) *ObservedObject {
+	s := &ObservedObject{
+		UID:             obj.GetUID(),
+		ResourceVersion: obj.GetResourceVersion(),
+		Generation:      obj.GetGeneration(),
+		Owners:          ownerUIDs(obj),
 		specHash:        obj.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey],
-		isDeleting:      obj.GetDeletionTimestamp() != nil,
+		IsDeleting:      obj.GetDeletionTimestamp() != nil,
 	}
 	s.ownFields, s.allFields, s.allWrites = hashManagedFields(obj.GetManagedFields(), FieldManager)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		s.health, s.hasEnded = healthOf(u), hasEnded(u)
+		s.Health, s.HasEnded = healthOf(u), hasEnded(u)
 		return s
 	}
-	s.health = objectHealth{status: status.CurrentStatus, message: "Resource is current"}
-	if s.isDeleting {
-		s.health = objectHealth{status: status.TerminatingStatus, message: "Resource scheduled for deletion"}
+	s.Health = Health{Status: status.CurrentStatus, Message: "Resource is current"}
+	if s.IsDeleting {
+		s.Health = Health{Status: status.TerminatingStatus, Message: "Resource scheduled for deletion"}
 	}
 	return s
 }
 
-func healthOf(u *unstructured.Unstructured) objectHealth {
+func healthOf(u *unstructured.Unstructured) Health {
 	r, err := status.Compute(u)
 	if err != nil {
-		return objectHealth{status: status.UnknownStatus, message: "Resource status is malformed"}
+		return Health{Status: status.UnknownStatus, Message: "Resource status is malformed"}
 	}
-	return objectHealth{status: r.Status, message: r.Message}
+	return Health{Status: r.Status, Message: r.Message}
 }
 
 // hashManagedFields hashes what manager owns by server-side apply, zero when that is
@@ -155,10 +155,10 @@ func isNewer(a, b string) bool {
 	return err != nil || order > 0
 }
 
-// isMetadataOnly names the kinds whose status says nothing: they are applied and
+// IsMetadataOnly names the kinds whose status says nothing: they are applied and
 // watched as metadata, in protobuf, so that a Secret's or a ConfigMap's content
 // never comes back to the agent.
-func isMetadataOnly(group, resource string) bool {
+func IsMetadataOnly(group, resource string) bool {
 	switch group {
 	case "":
 		switch resource {
@@ -176,3 +176,6 @@ func isMetadataOnly(group, resource string) bool {
 	}
 	return false
 }
+
+// FieldManager is the field manager of every write to an applied object.
+const FieldManager = "work-agent"

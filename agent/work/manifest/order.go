@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package manifest
 
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,9 +11,9 @@ import (
 // unknownOrder is the place of kinds that no rule names: after all that do.
 const unknownOrder = 1000
 
-// applyOrder is the place of an object among others. An anchor that another agent wrote
+// ApplyOrder is the place of an object among others. An anchor that another agent wrote
 // says no kinds, so the resource stands for it.
-func (t target) applyOrder() int {
+func (t Target) ApplyOrder() int {
 	if t.Kind != "" {
 		return kindOrder(t.Kind)
 	}

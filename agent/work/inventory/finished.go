@@ -1,13 +1,14 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package inventory
 
 import (
 	"encoding/hex"
 	"slices"
 	"strings"
 
+	"github.com/spokelet/spokelet/agent/work/manifest"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -47,23 +48,23 @@ func hasCondition(u *unstructured.Unstructured, kinds ...string) bool {
 
 // hasEnded tells whether the object has, and is gone or will be. Events always have.
 func (o *managedObject) hasEnded() bool {
-	return o.Resource == "events" || o.live != nil && o.live.hasEnded || o.live == nil && o.hadEnded
+	return o.Resource == "events" || o.live != nil && o.live.HasEnded || o.live == nil && o.hadEnded
 }
 
-// hasEnded tells whether an object is gone that had ended before.
-func (t *inventory) hasEnded(id objectID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, ok := t.objects[id]
+// HasEnded tells whether an object is gone that had ended before.
+func (inv *Inventory) HasEnded(id manifest.ObjectID) bool {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	o, ok := inv.objects[id]
 	return ok && o.live == nil && o.isKnown && o.hasEnded()
 }
 
 // endedContent returns what a work applied of an object that has ended; a restart must not
 // apply it again.
-func (t *inventory) endedContent(id objectID, work string) (content [32]byte, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o, known := t.objects[id]
+func (inv *Inventory) endedContent(id manifest.ObjectID, work string) (content [32]byte, ok bool) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	o, known := inv.objects[id]
 	if !known || !o.hasEnded() {
 		return content, false
 	}
@@ -75,39 +76,40 @@ func (t *inventory) endedContent(id objectID, work string) (content [32]byte, ok
 }
 
 // markEnded records of a time before this process that an object had ended.
-func (t *inventory) markEnded(id objectID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if o, ok := t.objects[id]; ok {
+func (inv *Inventory) markEnded(id manifest.ObjectID) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if o, ok := inv.objects[id]; ok {
 		o.hadEnded = true
 	}
 }
 
-// endedPrefix marks, in the annotation of an anchor, what was applied of an object that
-// has ended.
+// endedPrefix marks, in the annotation of an anchor, the content of an object that has
+// ended.
 const endedPrefix = "ended:"
 
-// settledContent is what an anchor says of an object that is not to be written again until its
-// manifest changes; empty for nothing.
-func (e *Engine) settledContent(id objectID, work string) string {
-	if content, ok := e.inventory.endedContent(id, work); ok {
+// SettledContent is what the anchor of a work records of an object that is not written
+// again until its manifest changes, because another work superseded it or because it has
+// ended; empty for nothing.
+func (inv *Inventory) SettledContent(id manifest.ObjectID, work string) string {
+	if content, ok := inv.endedContent(id, work); ok {
 		return endedPrefix + hex.EncodeToString(content[:])
 	}
-	if content, ok := e.inventory.supersededContent(id, work); ok {
+	if content, ok := inv.supersededContent(id, work); ok {
 		return hex.EncodeToString(content[:])
 	}
 	return ""
 }
 
-// restoreSettledObject tells the table what an anchor says of an object.
-func (e *Engine) restoreSettledObject(id objectID, work, text string) {
+// RestoreSettled restores what an anchor recorded of an object.
+func (inv *Inventory) RestoreSettled(id manifest.ObjectID, work, text string) {
 	text, ended := strings.CutPrefix(text, endedPrefix)
 	var content [32]byte
 	if n, err := hex.Decode(content[:], []byte(text)); err != nil || n != len(content) {
 		return
 	}
-	e.inventory.markSuperseded(id, work, content)
+	inv.markSuperseded(id, work, content)
 	if ended {
-		e.inventory.markEnded(id)
+		inv.markEnded(id)
 	}
 }
