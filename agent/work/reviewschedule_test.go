@@ -119,6 +119,10 @@ func rightsOf(t *testing.T) *executor.Checker {
 			return
 		}
 		w.WriteHeader(http.StatusOK)
+		if req.URL.Query().Has("sendInitialEvents") {
+			_, _ = w.Write([]byte(`{"type":"BOOKMARK","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",` +
+				`"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`))
+		}
 		_ = http.NewResponseController(w).Flush()
 		<-req.Context().Done()
 	}))
