@@ -5,10 +5,11 @@ package work
 
 import (
 	"context"
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 const (

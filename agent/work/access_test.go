@@ -56,7 +56,7 @@ func TestUnansweredReviewBacksOff(t *testing.T) {
 	}}}
 	w.spec, w.allowed = d, &allowedCache{allowed: map[manifest.ObjectID]bool{at.ObjectID: false}}
 	manifest := manifest.Parse(0, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o","namespace":"n"}}`))
-	e.inventory.AddClaim(at, w.key.String(), w.anchor.uid)
+	e.inventory.AddClaim(at, w.key.String(), w.anchor.UID)
 	e.inventory.RecordRead(at.ObjectID, w.key.String(), appliedContent, nil) // there is nothing to write
 	want := minDenialDelay
 	for n := range 7 {

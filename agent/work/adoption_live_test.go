@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spokelet/spokelet/agent/work/record"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -218,7 +219,7 @@ func TestEngineIgnoresAnchorOfAnotherHub(t *testing.T) {
 	c.start(ours, func(cfg *Config) { cfg.HubID = "other-" + c.namespace })
 	ours.want(name, 1, c.configMap("ours", "k", "1"))
 	s := ours.is(c, name, 1, conditionApplied, metav1.ConditionFalse)
-	if got := message(s, 0); !strings.Contains(got, errForeignAnchor.Error()) {
+	if got := message(s, 0); !strings.Contains(got, record.ErrForeign.Error()) {
 		t.Errorf("message = %q", got)
 	}
 	ours.want(name, 1)

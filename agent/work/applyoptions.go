@@ -192,7 +192,7 @@ func (e *Engine) restoreCompletion(ctx context.Context, w *work, d *workSpec, st
 	read := false
 	for i := range steps {
 		s := &steps[i]
-		if s.err != nil || w.anchor.tracked[s.at.ObjectID].uid == "" || !s.hasCompletionRule(d) {
+		if s.err != nil || w.anchor.Objects[s.at.ObjectID].UID == "" || !s.hasCompletionRule(d) {
 			continue
 		}
 		e.requeue(e.inventory.SetDesired(s.at.ObjectID, w.key.String(), s.desiredState()))

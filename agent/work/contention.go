@@ -12,9 +12,10 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // conditionContended is on a work of which an object is changed again each time it was

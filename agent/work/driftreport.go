@@ -57,7 +57,7 @@ func (e *Engine) compareStep(ctx context.Context, w *work, d *workSpec, s *step)
 	key := w.key.String()
 	owned := false
 	if w.anchor != nil {
-		_, owned = w.anchor.tracked[s.at.ObjectID]
+		_, owned = w.anchor.Objects[s.at.ObjectID]
 	}
 	if !owned {
 		e.inventory.AddClaim(s.at, key, "")
@@ -130,7 +130,7 @@ func (e *Engine) updateCompared(w *work, compared map[manifest.ObjectID]struct{}
 	w.comparedObjects = nil
 	for id := range compared {
 		if w.anchor != nil {
-			if _, owned := w.anchor.tracked[id]; owned {
+			if _, owned := w.anchor.Objects[id]; owned {
 				continue
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -169,6 +170,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.watches.Wait()
 	e.spoke.close()
 	return nil
+}
+
+// store reads and writes the anchors of a dialect.
+func (e *Engine) store(p Policy) *record.Store {
+	return &record.Store{
+		Client: e.spoke.dynamic.Resource(p.Anchor.Resource), Kind: p.Anchor, FieldManager: p.FieldManager,
+		Owner: record.Owner{HubID: e.cfg.HubID, AgentID: e.cfg.AgentID, HubHash: e.cfg.HubHash},
+	}
 }
 
 // ensureWork returns the work of a key, made if need be; e.mu is held.

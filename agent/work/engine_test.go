@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spokelet/spokelet/agent/work/record"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -264,8 +265,8 @@ func TestOrphanKeepsObjects(t *testing.T) {
 	c.eventually("recorded", func() bool { return listed(c, name) == "a:true" })
 	a.stop()
 	anchor, _ := c.anchor(name)
-	key, read, err := decodeAnchor(Multicluster(), anchor)
-	if err != nil || len(read.tracked) != 1 {
+	key, read, err := record.Decode(Multicluster().Anchor, anchor)
+	if err != nil || len(read.Objects) != 1 {
 		t.Fatalf("anchor of %v lists %v, %v", key, read, err)
 	}
 	if err := a.orphan(t.Context(), Multicluster(), anchor); err != nil {

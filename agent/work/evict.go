@@ -8,8 +8,7 @@ import (
 	"errors"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -23,7 +22,7 @@ func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
 		e.forgetWork(w)
 		return 0, nil
 	}
-	if e.cfg.EvictionGrace >= noEviction && !w.anchor.isDeleting {
+	if e.cfg.EvictionGrace >= noEviction && !w.anchor.IsDeleting {
 		return 0, e.cancelEviction(ctx, w)
 	}
 	since := w.getUnknownSince()
@@ -35,7 +34,7 @@ func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
 	}
 	left := e.cfg.EvictionGrace - time.Since(since)
 	// An anchor that is being deleted is what is left of a deletion.
-	if left > 0 && !w.anchor.isDeleting {
+	if left > 0 && !w.anchor.IsDeleting {
 		return left, nil
 	}
 	if err := e.deleteAll(ctx, w); err != nil {
@@ -59,7 +58,7 @@ func (e *Engine) ownsAnchorName(w *work) bool {
 
 // forgetAnchor leaves an anchor, and what it lists, to the work that has taken it over.
 func (e *Engine) forgetAnchor(w *work) {
-	for id := range w.anchor.tracked {
+	for id := range w.anchor.Objects {
 		e.requeue(e.inventory.ReleaseClaim(id, w.key.String()))
 	}
 	w.anchor = nil
@@ -72,50 +71,33 @@ const noEviction = 100 * 365 * 24 * time.Hour
 // is ours to take down.
 func (e *Engine) recordEviction(ctx context.Context, w *work, since time.Time) error {
 	a := w.anchor
-	if w.policy.Dialect != wire.DialectManifestWork || a.isDeleting || a.uid == "" {
+	if w.policy.Dialect != wire.DialectManifestWork || a.IsDeleting || a.UID == "" {
 		return nil
 	}
-	if a.lacksFinalizer {
-		patch := map[string]any{"metadata": map[string]any{"uid": string(a.uid), "finalizers": []string{w.policy.Anchor.Finalizer}}}
-		if err := e.patchAnchor(ctx, w, patch); err != nil {
+	if a.LacksFinalizer {
+		if err := e.store(w.policy).SetFinalizer(ctx, w.recordKey(), a); err != nil {
 			return w.ignoreLostAnchor(err)
 		}
-		a.lacksFinalizer = false
 	}
-	if !a.evictionStart.IsZero() {
+	if !a.EvictionStart.IsZero() {
 		return nil
 	}
-	if err := e.setEviction(ctx, w, metav1.NewTime(since)); err != nil {
-		return w.ignoreLostAnchor(err)
-	}
-	a.evictionStart = since
-	return nil
+	return w.ignoreLostAnchor(e.store(w.policy).StartEviction(ctx, w.recordKey(), a, since))
 }
 
 // ignoreLostAnchor forgives that an anchor is gone: then there is nothing to record in it.
 func (w *work) ignoreLostAnchor(err error) error {
-	if errors.Is(err, errAnchorLost) {
+	if errors.Is(err, record.ErrLost) {
 		w.anchorChanged.Store(true)
 		return nil
 	}
 	return err
 }
 
-// cancelEviction clears the evictionStartTime of an AppliedManifestWork: the hub
-// knows its work again, or nothing is evicted any more.
+// cancelEviction records that the hub knows a work again, or that nothing is evicted any
+// more.
 func (e *Engine) cancelEviction(ctx context.Context, w *work) error {
-	if a := w.anchor; a.uid != "" && !a.evictionStart.IsZero() {
-		if err := e.setEviction(ctx, w, nil); err != nil {
-			return w.ignoreLostAnchor(err)
-		}
-		a.evictionStart = time.Time{}
-	}
-	return nil
-}
-
-func (e *Engine) setEviction(ctx context.Context, w *work, at any) error {
-	patch := map[string]any{"metadata": map[string]any{"uid": string(w.anchor.uid)}, "status": map[string]any{"evictionStartTime": at}}
-	return e.patchAnchor(ctx, w, patch, "status")
+	return w.ignoreLostAnchor(e.store(w.policy).CancelEviction(ctx, w.recordKey(), w.anchor))
 }
 
 // forgetWork forgets a work that has nothing left here and is not wanted.

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spokelet/spokelet/agent/work/inventory"
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 )
 
 // reconcile brings the spoke to what is wanted of one work. The queue sees to it
@@ -47,7 +49,7 @@ func (e *Engine) reconcile(ctx context.Context, w *work) (time.Duration, error) 
 
 // apply makes the objects of a work what its manifests say.
 func (e *Engine) apply(ctx context.Context, w *work, d *workSpec) (time.Duration, error) {
-	if d.isCached && (w.anchor == nil || w.anchor.isDeleting) {
+	if d.isCached && (w.anchor == nil || w.anchor.IsDeleting) {
 		return 0, nil // from our own copy alone nothing is begun: the hub may have deleted it since
 	}
 	if w.isComplete() {
@@ -88,7 +90,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *workSpec) (time.Duration
 	unrecorded := e.recordAnchorState(ctx, w)
 	w.recordOutcomes(d, steps, results)
 	e.publishStatus(w)
-	if gone := removedObjects(w.anchor.tracked, steps); len(gone) > 0 {
+	if gone := removedObjects(w.anchor.Objects, steps); len(gone) > 0 {
 		if err := e.pruneObjects(ctx, w, gone); err != nil {
 			return wait, err
 		}
@@ -129,7 +131,7 @@ func shorterWait(a, b time.Duration) time.Duration {
 // recordComplete brings the anchor of a work up to date that is complete. Nothing
 // is done about an anchor that is gone, for nothing is applied any more.
 func (e *Engine) recordComplete(ctx context.Context, w *work) error {
-	if w.anchor == nil || w.anchor.uid == "" || w.anchor.isDeleting {
+	if w.anchor == nil || w.anchor.UID == "" || w.anchor.IsDeleting {
 		return nil
 	}
 	if err := e.cancelEviction(ctx, w); err != nil {
@@ -150,7 +152,7 @@ func (e *Engine) recordAnchorState(ctx context.Context, w *work) error {
 // recordAnchorList brings the anchor's list up to date, or puts that off.
 func (e *Engine) recordAnchorList(ctx context.Context, w *work) error {
 	e.clearAdopted(w.anchor)
-	if w.anchor.isRecorded(w.policy.Anchor.form) {
+	if w.anchor.IsRecorded(w.policy.Anchor) {
 		return nil
 	}
 	// An attempt that follows a failed one puts nothing off: that would be a success.
@@ -158,8 +160,8 @@ func (e *Engine) recordAnchorList(ctx context.Context, w *work) error {
 		e.records.add(w.key.String())
 		return nil
 	}
-	err := e.recordAnchor(ctx, w, w.anchor)
-	if errors.Is(err, errAnchorLost) {
+	err := e.store(w.policy).Update(ctx, w.recordKey(), w.anchor)
+	if errors.Is(err, record.ErrLost) {
 		w.anchorChanged.Store(true)
 	}
 	return err
@@ -187,7 +189,7 @@ func joinErrors(steps []step) error {
 // them is taken.
 func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error {
 	if w.anchor == nil {
-		w.anchor = newAnchor()
+		w.anchor = record.NewAnchor()
 	}
 	a := w.anchor
 	if err := e.refreshAnchor(ctx, w); err != nil {
@@ -198,25 +200,25 @@ func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error
 	}
 	var added []manifest.ObjectID
 	for _, s := range order {
-		if t, ok := a.tracked[s.at.ObjectID]; ok {
-			t.ordinal = s.Ordinal
-			a.tracked[s.at.ObjectID] = t
+		if t, ok := a.Objects[s.at.ObjectID]; ok {
+			t.Ordinal = s.Ordinal
+			a.Objects[s.at.ObjectID] = t
 			continue
 		}
 		added = append(added, s.at.ObjectID)
-		a.tracked[s.at.ObjectID] = trackedObject{Target: s.at, ordinal: s.Ordinal}
+		a.Objects[s.at.ObjectID] = record.Object{Target: s.at, Ordinal: s.Ordinal}
 	}
 	if err := e.writeAnchorList(ctx, w, len(added) > 0); err != nil {
 		for _, id := range added { // they are not listed, and the next attempt must know
-			if !a.tracked[id].isUncertain { // else an anchor that was adopted lists it
-				delete(a.tracked, id)
+			if !a.Objects[id].IsUncertain { // else an anchor that was adopted lists it
+				delete(a.Objects, id)
 			}
 		}
 		w.anchorChanged.Store(true)
 		return err
 	}
-	for _, t := range a.tracked {
-		e.inventory.AddClaim(t.Target, w.key.String(), a.uid)
+	for _, t := range a.Objects {
+		e.inventory.AddClaim(t.Target, w.key.String(), a.UID)
 	}
 	for _, s := range order {
 		e.requeue(e.inventory.SetDesired(s.at.ObjectID, w.key.String(), s.desiredState()))
@@ -226,19 +228,19 @@ func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error
 
 func (e *Engine) writeAnchorList(ctx context.Context, w *work, missing bool) error {
 	a := w.anchor
-	if a.uid != "" {
+	if a.UID != "" {
 		if !missing {
 			return nil
 		}
-		return e.recordAnchor(ctx, w, a)
+		return e.store(w.policy).Update(ctx, w.recordKey(), a)
 	}
-	a.recorded, a.pending = nil, nil
-	if err := e.createAnchor(ctx, w, a); err != nil {
+	a.Recorded, a.Pending = nil, nil
+	if err := e.store(w.policy).Create(ctx, w.recordKey(), a); err != nil {
 		return err
 	}
-	for _, t := range a.tracked {
-		if t.uid != "" {
-			return e.recordAnchor(ctx, w, a) // the successor of a lost anchor
+	for _, t := range a.Objects {
+		if t.UID != "" {
+			return e.store(w.policy).Update(ctx, w.recordKey(), a) // the successor of a lost anchor
 		}
 	}
 	return nil
@@ -249,35 +251,35 @@ func (e *Engine) writeAnchorList(ctx context.Context, w *work, missing bool) err
 // would take them along.
 func (e *Engine) refreshAnchor(ctx context.Context, w *work) error {
 	a := w.anchor
-	if a.uid != "" && w.anchorChanged.Swap(false) {
-		u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
+	if a.UID != "" && w.anchorChanged.Swap(false) {
+		u, err := e.store(w.policy).Client.Get(ctx, w.anchorName(), metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && u.GetUID() != a.uid:
-			a.uid, a.isDeleting = "", false
+		case apierrors.IsNotFound(err) || err == nil && u.GetUID() != a.UID:
+			a.UID, a.IsDeleting = "", false
 		case err != nil:
 			w.anchorChanged.Store(true)
 			return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
 		default:
-			a.isDeleting = u.GetDeletionTimestamp() != nil
+			a.IsDeleting = u.GetDeletionTimestamp() != nil
 		}
 	}
-	if !a.isDeleting {
+	if !a.IsDeleting {
 		return nil
 	}
-	for id, t := range a.tracked {
+	for id, t := range a.Objects {
 		freed, err := e.detachObject(ctx, w, t.Target)
 		if err != nil {
 			return err
 		}
 		if freed != "" {
-			t.detachedUID = freed
-			a.tracked[id] = t
+			t.DetachedUID = freed
+			a.Objects[id] = t
 		}
 	}
-	if err := e.removeFinalizer(ctx, w, a); err != nil {
+	if err := e.store(w.policy).RemoveFinalizer(ctx, w.recordKey(), a); err != nil {
 		return err
 	}
-	a.uid, a.isDeleting = "", false
+	a.UID, a.IsDeleting = "", false
 	return nil
 }
 
@@ -290,7 +292,7 @@ func (e *Engine) detachObject(ctx context.Context, w *work, at manifest.Target) 
 		return "", err
 	}
 	defer unlock()
-	return e.removeOwnerReference(ctx, at, w.anchor.uid)
+	return e.removeOwnerReference(ctx, at, w.anchor.UID)
 }
 
 // result is what became of one step that was taken, or had been before.
@@ -355,11 +357,11 @@ func (e *Engine) writeStep(ctx context.Context, w *work, s *step, due inventory.
 
 // recordAnswer takes note of the answer to one write.
 func (e *Engine) recordAnswer(ctx context.Context, w *work, s *step, got writeResult, err error) result {
-	t := w.anchor.tracked[s.at.ObjectID]
+	t := w.anchor.Objects[s.at.ObjectID]
 	if err != nil {
 		s.err = err
-		t.isUncertain = t.isUncertain || !isRejected(err)
-		w.anchor.tracked[s.at.ObjectID] = t
+		t.IsUncertain = t.IsUncertain || !record.IsRejected(err)
+		w.anchor.Objects[s.at.ObjectID] = t
 		return result{}
 	}
 	if got.obj != nil {
@@ -368,11 +370,11 @@ func (e *Engine) recordAnswer(ctx context.Context, w *work, s *step, got writeRe
 		_ = e.readForRules(ctx, s)
 	}
 	if got.observed == nil {
-		t.uid = ""
-		w.anchor.tracked[s.at.ObjectID] = t
+		t.UID = ""
+		w.anchor.Objects[s.at.ObjectID] = t
 		return result{}
 	}
-	w.anchor.tracked[s.at.ObjectID] = e.updateTracked(w, t, got.observed.UID, got.origin)
+	w.anchor.Objects[s.at.ObjectID] = e.updateTracked(w, t, got.observed.UID, got.origin)
 	r := result{generation: got.observed.Generation, warning: warningText(s.OmittedFields(), got.unknownFields)}
 	w.setResult(s.at.ObjectID, r)
 	return r
@@ -396,7 +398,7 @@ func (e *Engine) ownerReferences(owners []inventory.Owner) []metav1.OwnerReferen
 	out := make([]metav1.OwnerReference, 0, len(owners))
 	for _, o := range owners {
 		if w := e.lookup(o.Work); w != nil && o.Anchor != "" {
-			out = append(out, w.policy.Anchor.reference(w.anchorName(), o))
+			out = append(out, w.policy.Anchor.Reference(w.anchorName(), o))
 		}
 	}
 	return out

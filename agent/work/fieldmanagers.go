@@ -11,12 +11,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spokelet/spokelet/agent/work/inventory"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/csaupgrade"
+
+	"github.com/spokelet/spokelet/agent/work/inventory"
 )
 
 // applyWithTakeover applies a configuration by server-side apply. What this agent wrote before in

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -207,7 +208,7 @@ func TestFinishedJobRunsOnce(t *testing.T) {
 	c.eventually("the work says that it has finished", finished)
 	c.eventually("the record says so", func() bool {
 		x := c.applied(hubHashOne + "-" + w)
-		return x != nil && strings.Contains(x.Annotations[supersededAnnotation], "ended:")
+		return x != nil && strings.Contains(x.Annotations[record.SupersededAnnotation], "ended:")
 	})
 	a.stop()
 	c.startForOCM(h)

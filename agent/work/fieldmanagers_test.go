@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spokelet/spokelet/agent/work/inventory"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/spokelet/spokelet/agent/work/inventory"
 )
 
 func TestFormerManagersAreTakenOver(t *testing.T) {

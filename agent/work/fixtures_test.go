@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/crds"
 	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
 	"github.com/spokelet/spokelet/api/wire"
@@ -136,11 +137,11 @@ func (c *testCluster) appliedResources(name string) []v1alpha1.AppliedResourceMe
 	if !ok {
 		return nil
 	}
-	_, a, err := decodeAnchor(Multicluster(), u)
+	_, a, err := record.Decode(Multicluster().Anchor, u)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return a.recorded
+	return a.Recorded
 }
 
 // eventually waits until what is asked for is so.

@@ -9,11 +9,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // resourceKind is how a kind is addressed.

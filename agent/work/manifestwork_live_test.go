@@ -20,6 +20,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -419,7 +420,7 @@ func TestLastWriterWinsAfterRestart(t *testing.T) {
 		h.says(c, a, 1, "Applied", metav1.ConditionTrue)
 		c.eventually("the anchor says who yielded", func() bool {
 			x := c.applied(hubHashOne + "-" + b)
-			return x != nil && x.Annotations[supersededAnnotation] != ""
+			return x != nil && x.Annotations[record.SupersededAnnotation] != ""
 		})
 		first.stop()
 		version := c.get("cm").ResourceVersion

@@ -5,15 +5,15 @@ package work
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
-	"github.com/spokelet/spokelet/agent/work/inventory"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/record"
 )
 
 // objectOrigin is what tells who made an object: a work takes over what is there, and
@@ -46,47 +46,37 @@ func newObjectOrigin(obj metav1.Object, code int) objectOrigin {
 // before: it is no older than the anchor, and nobody else has a field of it. Anchors of
 // a policy that does not keep what was found do not say what was: there the same is asked
 // of every object.
-func (e *Engine) isCreatedByUs(p Policy, t trackedObject, uid types.UID, o objectOrigin, a *anchor) bool {
+func (e *Engine) isCreatedByUs(p Policy, t record.Object, uid types.UID, o objectOrigin, a *record.Anchor) bool {
 	switch {
 	case o.isCreated || e.inventory.IsCreated(t.ObjectID, uid):
 		return true
-	case t.uid == uid && p.KeepsExisting:
-		return !t.isAdopted
+	case t.UID == uid && p.KeepsExisting:
+		return !t.IsAdopted
 	default:
-		return (t.isUncertain || !p.KeepsExisting) && o.isOnlyOurs && !o.createdAt.Before(a.created)
+		return (t.IsUncertain || !p.KeepsExisting) && o.isOnlyOurs && !o.createdAt.Before(a.Created)
 	}
 }
 
 // updateTracked is a tracked object after an apply that was answered.
-func (e *Engine) updateTracked(w *work, t trackedObject, uid types.UID, o objectOrigin) trackedObject {
+func (e *Engine) updateTracked(w *work, t record.Object, uid types.UID, o objectOrigin) record.Object {
 	made := e.isCreatedByUs(w.policy, t, uid, o, w.anchor)
 	if made {
 		e.inventory.MarkCreated(t.ObjectID, uid)
 	}
-	t.isAdopted = w.policy.KeepsExisting && !made
-	t.uid, t.isUncertain, t.detachedUID = uid, false, ""
+	t.IsAdopted = w.policy.KeepsExisting && !made
+	t.UID, t.IsUncertain, t.DetachedUID = uid, false, ""
 	return t
 }
 
 // clearAdopted clears the adopted mark of objects that this agent made for another work,
 // which may be known only after the mark was set.
-func (e *Engine) clearAdopted(a *anchor) {
-	for id, t := range a.tracked {
-		if t.isAdopted && e.inventory.IsCreated(id, t.uid) {
-			t.isAdopted = false
-			a.tracked[id] = t
+func (e *Engine) clearAdopted(a *record.Anchor) {
+	for id, t := range a.Objects {
+		if t.IsAdopted && e.inventory.IsCreated(id, t.UID) {
+			t.IsAdopted = false
+			a.Objects[id] = t
 		}
 	}
-}
-
-// isRejected tells the errors after which nothing can have been written.
-func isRejected(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
 }
 
 // response is what clients of the API do not return of the answer to a request.

@@ -4,17 +4,15 @@
 package work
 
 import (
-	"errors"
 	"net/http"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 )
 
 func TestIsCreatedByUs(t *testing.T) {
@@ -25,7 +23,7 @@ func TestIsCreatedByUs(t *testing.T) {
 	apply := by(inventory.FieldManager, metav1.ManagedFieldsOperationApply, "")
 	for label, tc := range map[string]struct {
 		reason  string
-		tracked trackedObject
+		tracked record.Object
 		code    int
 		born    time.Time
 		fields  []metav1.ManagedFieldsEntry
@@ -35,27 +33,27 @@ func TestIsCreatedByUs(t *testing.T) {
 		"created by this apply": {reason: "the API server says so", code: http.StatusCreated, fields: []metav1.ManagedFieldsEntry{apply}, born: noon, want: true},
 		"found by this apply":   {reason: "somebody was there before", code: http.StatusOK, fields: []metav1.ManagedFieldsEntry{apply}, born: noon},
 		"made for another work": {reason: "whoever of us is the last deletes it", code: http.StatusOK, born: noon, vouched: true, want: true},
-		"recorded as made":      {reason: "the anchor knows", tracked: trackedObject{uid: "u"}, code: http.StatusOK, want: true},
-		"recorded as adopted":   {reason: "the anchor knows", tracked: trackedObject{uid: "u", isAdopted: true, isUncertain: true}, fields: []metav1.ManagedFieldsEntry{apply}, born: noon},
+		"recorded as made":      {reason: "the anchor knows", tracked: record.Object{UID: "u"}, code: http.StatusOK, want: true},
+		"recorded as adopted":   {reason: "the anchor knows", tracked: record.Object{UID: "u", IsAdopted: true, IsUncertain: true}, fields: []metav1.ManagedFieldsEntry{apply}, born: noon},
 		"an adopted one is gone and comes back by us": {
-			reason: "the new one was not there before", tracked: trackedObject{uid: "old", isAdopted: true}, code: http.StatusCreated, want: true,
+			reason: "the new one was not there before", tracked: record.Object{UID: "old", IsAdopted: true}, code: http.StatusCreated, want: true,
 		},
 		"one of ours is gone and comes back by somebody": {
-			reason: "the new one is theirs", tracked: trackedObject{uid: "old"}, code: http.StatusOK, fields: []metav1.ManagedFieldsEntry{apply}, born: noon,
+			reason: "the new one is theirs", tracked: record.Object{UID: "old"}, code: http.StatusOK, fields: []metav1.ManagedFieldsEntry{apply}, born: noon,
 		},
 		"an answer was lost": {
-			reason: "nobody else can have made it", tracked: trackedObject{isUncertain: true}, code: http.StatusOK, born: noon,
+			reason: "nobody else can have made it", tracked: record.Object{IsUncertain: true}, code: http.StatusOK, born: noon,
 			fields: []metav1.ManagedFieldsEntry{apply, by("controller", metav1.ManagedFieldsOperationUpdate, "status")}, want: true,
 		},
 		"an answer was lost, and it is older than the anchor": {
-			reason: "it was there before", tracked: trackedObject{isUncertain: true}, code: http.StatusOK, born: noon.Add(-time.Second), fields: []metav1.ManagedFieldsEntry{apply},
+			reason: "it was there before", tracked: record.Object{IsUncertain: true}, code: http.StatusOK, born: noon.Add(-time.Second), fields: []metav1.ManagedFieldsEntry{apply},
 		},
 		"an answer was lost, and others wrote it": {
-			reason: "it may be theirs", tracked: trackedObject{isUncertain: true}, code: http.StatusOK, born: noon,
+			reason: "it may be theirs", tracked: record.Object{IsUncertain: true}, code: http.StatusOK, born: noon,
 			fields: []metav1.ManagedFieldsEntry{apply, by("kubectl", metav1.ManagedFieldsOperationUpdate, "")},
 		},
 		"an answer was lost, and there is no record of writers": {
-			reason: "it may be anybody's", tracked: trackedObject{isUncertain: true}, code: http.StatusOK, born: noon,
+			reason: "it may be anybody's", tracked: record.Object{IsUncertain: true}, code: http.StatusOK, born: noon,
 		},
 	} {
 		t.Run(label, func(t *testing.T) {
@@ -67,26 +65,8 @@ func TestIsCreatedByUs(t *testing.T) {
 			}
 			obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(tc.born), ManagedFields: tc.fields}}
 			e := &Engine{inventory: known}
-			if got := e.isCreatedByUs(Multicluster(), tc.tracked, "u", newObjectOrigin(obj, tc.code), &anchor{uid: "a", created: noon}); got != tc.want {
+			if got := e.isCreatedByUs(Multicluster(), tc.tracked, "u", newObjectOrigin(obj, tc.code), &record.Anchor{UID: "a", Created: noon}); got != tc.want {
 				t.Errorf("made = %t, want %t: %s", got, tc.want, tc.reason)
-			}
-		})
-	}
-}
-
-func TestIsRejectedMeansNothingWritten(t *testing.T) {
-	for label, tc := range map[string]struct {
-		reason string
-		err    error
-		want   bool
-	}{
-		"forbidden":          {reason: "the API server did nothing", err: apierrors.NewForbidden(schema.GroupResource{}, "x", errBoom), want: true},
-		"timeout":            {reason: "it may have been done", err: apierrors.NewTimeoutError("x", 1)},
-		"connection is lost": {reason: "it may have been done", err: errors.New("EOF")},
-	} {
-		t.Run(label, func(t *testing.T) {
-			if got := isRejected(tc.err); got != tc.want {
-				t.Errorf("refused = %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})
 	}

@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spokelet/spokelet/agent/work/inventory"
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
+
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 )
 
 // step is one manifest on its way: where it goes, or why it cannot.
@@ -121,7 +123,7 @@ func applicableSteps(steps []step) []*step {
 // removedObjects returns what is tracked and no manifest names any more. A manifest
 // that cannot be resolved, or is refused, at present still names its object: a
 // fault on the way to discovery must not delete anything.
-func removedObjects(all map[manifest.ObjectID]trackedObject, steps []step) []trackedObject {
+func removedObjects(all map[manifest.ObjectID]record.Object, steps []step) []record.Object {
 	type named struct{ group, kind, namespace, name string }
 	kept := map[named]struct{}{}
 	ids := map[manifest.ObjectID]struct{}{}
@@ -137,7 +139,7 @@ func removedObjects(all map[manifest.ObjectID]trackedObject, steps []step) []tra
 	if unreadable {
 		return nil // it may name anything
 	}
-	var out []trackedObject
+	var out []record.Object
 	for id, t := range all {
 		_, byID := ids[id]
 		_, byName := kept[named{t.Group, t.Kind, t.Namespace, t.Name}]
@@ -153,7 +155,7 @@ func removedObjects(all map[manifest.ObjectID]trackedObject, steps []step) []tra
 
 // mayBeUnresolved tells whether a manifest of which the resource is not known may name
 // an object of which the kind is not.
-func mayBeUnresolved(steps []step, t trackedObject) bool {
+func mayBeUnresolved(steps []step, t record.Object) bool {
 	return slices.ContainsFunc(steps, func(s step) bool {
 		return s.at.Name == "" && s.GVK.Group == t.Group && s.Name == t.Name && (s.Namespace == t.Namespace || t.Namespace == "")
 	})
@@ -161,15 +163,15 @@ func mayBeUnresolved(steps []step, t trackedObject) bool {
 
 // deletionWaves groups what is to be deleted: those of one wave together, the waves in
 // the reverse order of apply, each waiting for the one before.
-func deletionWaves(list []trackedObject) [][]trackedObject {
+func deletionWaves(list []record.Object) [][]record.Object {
 	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b trackedObject) int {
+	slices.SortFunc(list, func(a, b record.Object) int {
 		if d := b.ApplyOrder() - a.ApplyOrder(); d != 0 {
 			return d
 		}
 		return strings.Compare(a.String(), b.String())
 	})
-	var out [][]trackedObject
+	var out [][]record.Object
 	for i, t := range list {
 		if i == 0 || list[i-1].ApplyOrder() != t.ApplyOrder() {
 			out = append(out, nil)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
@@ -31,10 +32,10 @@ func FuzzPlan(f *testing.F) {
 		if len(steps) != len(manifests) {
 			t.Fatalf("%d steps for %d manifests", len(steps), len(manifests))
 		}
-		all := map[manifest.ObjectID]trackedObject{}
+		all := map[manifest.ObjectID]record.Object{}
 		for _, name := range []string{"old", "new"} {
 			id := manifest.ObjectID{Resource: "others", Namespace: "a", Name: name}
-			all[id] = trackedObject{Target: manifest.Target{ObjectID: id, Version: "v1", Kind: "Other"}, uid: "u"}
+			all[id] = record.Object{Target: manifest.Target{ObjectID: id, Version: "v1", Kind: "Other"}, UID: "u"}
 		}
 		wanted := checkSteps(t, steps, fenced)
 		gone := removedObjects(all, steps)

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 )
 
 // resolveAny knows every kind but "Unknown"; kinds that begin with C are not namespaced.
@@ -69,16 +71,16 @@ func TestPlanRefusesClusterScopedManifestWithNamespace(t *testing.T) {
 		if err := steps[0].err; !errors.Is(err, errNamespace) || !isPermanent(err) || len(applicableSteps(steps)) > 0 {
 			t.Errorf("with namespaces %q allowed the error is %v: it is written for the whole cluster", allowed, err)
 		}
-		before := trackedObject{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: "clusterxs", Name: "x"}, Version: "v1", Kind: "ClusterX"}, uid: "u"}
-		if gone := removedObjects(map[manifest.ObjectID]trackedObject{before.ObjectID: before}, steps); len(gone) > 0 {
+		before := record.Object{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: "clusterxs", Name: "x"}, Version: "v1", Kind: "ClusterX"}, UID: "u"}
+		if gone := removedObjects(map[manifest.ObjectID]record.Object{before.ObjectID: before}, steps); len(gone) > 0 {
 			t.Errorf("what was applied before is removed: %v", gone)
 		}
 	}
 }
 
 func TestRemovedObjectsKeepsWhatMayBeNamed(t *testing.T) {
-	old := trackedObject{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: "others", Namespace: "a", Name: "old"}, Version: "v1", Kind: "Other"}, uid: "u"}
-	all := map[manifest.ObjectID]trackedObject{old.ObjectID: old}
+	old := record.Object{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: "others", Namespace: "a", Name: "old"}, Version: "v1", Kind: "Other"}, UID: "u"}
+	all := map[manifest.ObjectID]record.Object{old.ObjectID: old}
 	tests := map[string]struct {
 		reason string
 		raw    []byte
@@ -100,15 +102,15 @@ func TestRemovedObjectsKeepsWhatMayBeNamed(t *testing.T) {
 	broken := old
 	broken.Kind = "Broken"
 	steps := plan(t.Context(), []manifest.Manifest{manifest.Parse(0, manifestOf("Broken", "a", "old"))}, resolveAny, nil)
-	if got := removedObjects(map[manifest.ObjectID]trackedObject{broken.ObjectID: broken}, steps); len(got) != 0 {
+	if got := removedObjects(map[manifest.ObjectID]record.Object{broken.ObjectID: broken}, steps); len(got) != 0 {
 		t.Errorf("a fault on the way to discovery deletes %v", got)
 	}
 }
 
 func TestDeletionWavesReverseApplyOrder(t *testing.T) {
-	var list []trackedObject
+	var list []record.Object
 	for _, kind := range []string{"Namespace", "Thing", "Deployment", "ConfigMap", "Secret"} {
-		list = append(list, trackedObject{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: kind, Name: "x"}, Kind: kind}})
+		list = append(list, record.Object{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: kind, Name: "x"}, Kind: kind}})
 	}
 	var got []string
 	for _, wave := range deletionWaves(list) {

@@ -4,12 +4,10 @@
 package work
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
-	"github.com/spokelet/spokelet/api/multicluster/v1alpha1"
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -31,27 +29,11 @@ type Policy struct {
 	// written.
 	RecordsFirst bool
 	// Anchor is the object that stands for a work in the spoke.
-	Anchor AnchorKind
+	Anchor record.Kind
 	// Conditions names the work's conditions.
 	Conditions ConditionNames
 	// formatter are the dialect's for the status.
 	formatter statusFormatter
-}
-
-// AnchorKind says how anchors are stored.
-type AnchorKind struct {
-	Resource schema.GroupVersionResource
-	Kind     string
-	// Finalizer keeps an anchor until everything it lists is gone.
-	Finalizer string
-	// form is how an anchor's content is written.
-	form anchorForm
-}
-
-// reference is the ownerReference of an applied object to its anchor: never a
-// controller, never blocking.
-func (k AnchorKind) reference(name string, o inventory.Owner) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: k.Resource.GroupVersion().String(), Kind: k.Kind, Name: name, UID: o.Anchor}
 }
 
 // ConditionNames are the reasons and messages of a dialect's Applied condition
@@ -69,13 +51,8 @@ func Multicluster() Policy {
 		Force:         true,
 		Strategy:      workv1.UpdateStrategyTypeServerSideApply,
 		KeepsExisting: true,
-		Anchor: AnchorKind{
-			Resource:  v1alpha1.GroupVersion.WithResource("appliedworks"),
-			Kind:      "AppliedWork",
-			Finalizer: "spokelet.io/work-cleanup",
-			form:      appliedWorkForm{},
-		},
-		formatter: multiclusterFormatter{},
+		Anchor:        record.AppliedWorks(),
+		formatter:     multiclusterFormatter{},
 		Conditions: ConditionNames{
 			AppliedReason: "AppliedWorkComplete", AppliedMessage: "Apply work complete",
 			FailedReason: "AppliedWorkFailed", FailedMessage: "Failed to apply work",
@@ -90,13 +67,8 @@ func ManifestWork() Policy {
 		FieldManager: workv1.DefaultFieldManager,
 		Strategy:     workv1.UpdateStrategyTypeUpdate,
 		RecordsFirst: true,
-		Anchor: AnchorKind{
-			Resource:  schema.GroupVersion(workv1.GroupVersion).WithResource("appliedmanifestworks"),
-			Kind:      "AppliedManifestWork",
-			Finalizer: workv1.AppliedManifestWorkFinalizer,
-			form:      appliedManifestWorkForm{},
-		},
-		formatter: manifestWorkFormatter{},
+		Anchor:       record.AppliedManifestWorks(),
+		formatter:    manifestWorkFormatter{},
 		Conditions: ConditionNames{
 			AppliedReason: "AppliedManifestWorkComplete", AppliedMessage: "Apply manifest work complete",
 			FailedReason: "AppliedManifestWorkFailed", FailedMessage: "Failed to apply manifest work",
@@ -107,24 +79,4 @@ func ManifestWork() Policy {
 // allPolicies by dialect.
 func allPolicies() map[string]Policy {
 	return map[string]Policy{wire.DialectMulticluster: Multicluster(), wire.DialectManifestWork: ManifestWork()}
-}
-
-// isAnchor recognises the anchors of every work agent that shares objects by
-// ownerReference, ours or not.
-func isAnchor(o metav1.OwnerReference) bool {
-	gv, err := schema.ParseGroupVersion(o.APIVersion)
-	if err != nil {
-		return false
-	}
-	return gv.Group == v1alpha1.GroupVersion.Group && o.Kind == "AppliedWork" ||
-		gv.Group == "work.open-cluster-management.io" && o.Kind == "AppliedManifestWork"
-}
-
-// anchorResource is where an owner for which isAnchor holds is stored.
-func anchorResource(o metav1.OwnerReference) schema.GroupVersionResource {
-	gv, _ := schema.ParseGroupVersion(o.APIVersion)
-	if o.Kind == "AppliedWork" {
-		return gv.WithResource("appliedworks")
-	}
-	return gv.WithResource("appliedmanifestworks")
 }

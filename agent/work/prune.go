@@ -16,12 +16,13 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
 // pruneObjects removes tracked objects, wave by wave. What is gone leaves the anchor's
 // list; what is still going stays on it, and its last event brings us back.
-func (e *Engine) pruneObjects(ctx context.Context, w *work, list []trackedObject) error {
+func (e *Engine) pruneObjects(ctx context.Context, w *work, list []record.Object) error {
 	for _, wave := range deletionWaves(list) {
 		var failed error
 		pending := false
@@ -37,7 +38,7 @@ func (e *Engine) pruneObjects(ctx context.Context, w *work, list []trackedObject
 				pending = true
 				continue
 			}
-			delete(w.anchor.tracked, t.ObjectID)
+			delete(w.anchor.Objects, t.ObjectID)
 			e.requeue(e.inventory.ReleaseClaim(t.ObjectID, w.key.String()))
 		}
 		if failed != nil {
@@ -52,7 +53,7 @@ func (e *Engine) pruneObjects(ctx context.Context, w *work, list []trackedObject
 
 // checkWatched fails when the end of something that is going cannot be seen: then
 // another attempt has to look.
-func (e *Engine) checkWatched(wave []trackedObject) error {
+func (e *Engine) checkWatched(wave []record.Object) error {
 	for _, t := range wave {
 		if _, _, failure := e.inventory.Get(t.ObjectID); failure != nil {
 			return fmt.Errorf("wait for %s to be gone: %w", t.ObjectID, failure)
@@ -63,19 +64,19 @@ func (e *Engine) checkWatched(wave []trackedObject) error {
 
 // removeObject gives up one object, which goes if we made it and it is ours alone, and tells
 // whether it is none of our business any more.
-func (e *Engine) removeObject(ctx context.Context, w *work, t trackedObject) (gone bool, err error) {
+func (e *Engine) removeObject(ctx context.Context, w *work, t record.Object) (gone bool, err error) {
 	key, a := w.key.String(), w.anchor
-	e.inventory.DropOwnership(t.Target, key, a.uid)
+	e.inventory.DropOwnership(t.Target, key, a.UID)
 	unlock, err := e.inventory.Lock(ctx, t.ObjectID)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	if t.uid == "" && !t.isUncertain && !e.inventory.MayBeOwner(t.ObjectID, key) {
+	if t.UID == "" && !t.IsUncertain && !e.inventory.MayBeOwner(t.ObjectID, key) {
 		return true, nil // every apply was refused, so there is nothing of ours
 	}
 	if d := w.currentSpec(); d != nil && isOrphaned(d.options.DeleteOption, t.Identifier()) {
-		return e.detachOrphan(ctx, t.Target, a.uid)
+		return e.detachOrphan(ctx, t.Target, a.UID)
 	}
 	if gone, done := e.removeByWatch(ctx, w, t); done {
 		return gone, nil
@@ -91,7 +92,7 @@ func (e *Engine) removeObject(ctx context.Context, w *work, t trackedObject) (go
 // removeByGet reads the object, decides, and does so to that version of it: what it
 // becomes in between is decided anew. Of works that give it up at the same time the last
 // one deletes it.
-func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gone bool, err error) {
+func (e *Engine) removeByGet(ctx context.Context, w *work, t record.Object) (gone bool, err error) {
 	a := w.anchor
 	live, err := e.spoke.getMetadata(ctx, t.Target)
 	if apierrors.IsNotFound(err) {
@@ -104,7 +105,7 @@ func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gon
 	case ownershipForeign:
 		return true, nil
 	case ownershipAdopted:
-		return e.detachOrphan(ctx, t.Target, a.uid)
+		return e.detachOrphan(ctx, t.Target, a.UID)
 	case ownedAndDeleting:
 		return false, nil
 	case ownedByWork:
@@ -112,7 +113,7 @@ func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gon
 	others := e.inventory.OtherOwners(t.ObjectID, w.key.String())
 	shared := len(others) > 0
 	if !shared {
-		if shared, err = e.hasOtherOwners(ctx, w.policy, live, a.uid); err != nil {
+		if shared, err = e.hasOtherOwners(ctx, w.policy, live, a.UID); err != nil {
 			return false, err
 		}
 	}
@@ -141,7 +142,7 @@ func (e *Engine) removeByGet(ctx context.Context, w *work, t trackedObject) (gon
 // leaveToOwners leaves an object, as it was seen, to the others that own it. One that has yet
 // to write its reference has it from now on: between the two nobody would own the object.
 func (e *Engine) leaveToOwners(ctx context.Context, w *work, at manifest.Target, live *metav1.PartialObjectMetadata, others []inventory.Owner) (gone bool, err error) {
-	refs := withOwners(withoutOwner(live.OwnerReferences, w.anchor.uid), e.ownerReferences(others))
+	refs := withOwners(withoutOwner(live.OwnerReferences, w.anchor.UID), e.ownerReferences(others))
 	if slices.Equal(refs, live.OwnerReferences) {
 		return true, nil
 	}
@@ -161,14 +162,14 @@ func (e *Engine) leaveToOwners(ctx context.Context, w *work, at manifest.Target,
 // removeByWatch does the same on what the watch says alone, where that suffices: the
 // delete holds for the very version that was seen, and its event ends the wait.
 // done is false when somebody has to look closer.
-func (e *Engine) removeByWatch(ctx context.Context, w *work, t trackedObject) (gone, done bool) {
+func (e *Engine) removeByWatch(ctx context.Context, w *work, t record.Object) (gone, done bool) {
 	live, known, failure := e.inventory.Get(t.ObjectID)
 	switch {
-	case failure != nil || !known || t.isAdopted:
+	case failure != nil || !known || t.IsAdopted:
 		return false, false
 	case live == nil:
 		return true, true
-	case live.UID != t.uid || !slices.Equal(live.Owners, []types.UID{w.anchor.uid}) || len(e.inventory.OtherOwners(t.ObjectID, w.key.String())) > 0:
+	case live.UID != t.UID || !slices.Equal(live.Owners, []types.UID{w.anchor.UID}) || len(e.inventory.OtherOwners(t.ObjectID, w.key.String())) > 0:
 		return false, false
 	case live.IsDeleting:
 		return false, true
@@ -195,15 +196,15 @@ const (
 // bears the anchor's reference, which the apply itself had set. Nor what was
 // applied and not made. Of a policy that does not keep what was found, the object
 // bears the reference, or lost it with the anchor that this one replaces.
-func (e *Engine) ownershipOf(p Policy, live *metav1.PartialObjectMetadata, t trackedObject, a *anchor) ownership {
+func (e *Engine) ownershipOf(p Policy, live *metav1.PartialObjectMetadata, t record.Object, a *record.Anchor) ownership {
 	switch {
-	case !p.KeepsExisting && !hasOwner(live, a.uid) && live.UID != t.detachedUID:
+	case !p.KeepsExisting && !hasOwner(live, a.UID) && live.UID != t.DetachedUID:
 		return ownershipForeign // orphaned, only read, or another object of that name
 	case !p.KeepsExisting && live.DeletionTimestamp != nil:
 		return ownedAndDeleting
 	case !p.KeepsExisting:
 		return ownedByWork
-	case (t.uid == "" || live.UID != t.uid) && !hasOwner(live, a.uid):
+	case (t.UID == "" || live.UID != t.UID) && !hasOwner(live, a.UID):
 		return ownershipForeign
 	case !e.isCreatedByUs(p, t, live.UID, newObjectOrigin(live, 0), a):
 		return ownershipAdopted
@@ -224,7 +225,7 @@ func hasOwner(live *metav1.PartialObjectMetadata, anchor types.UID) bool {
 func (e *Engine) hasOtherOwners(ctx context.Context, p Policy, live *metav1.PartialObjectMetadata, anchor types.UID) (bool, error) {
 	for _, o := range live.OwnerReferences {
 		// Of a ManifestWork's objects only other works count as owners (work#170).
-		if o.UID == anchor || !p.KeepsExisting && !isAnchor(o) {
+		if o.UID == anchor || !p.KeepsExisting && !record.IsAnchor(o) {
 			continue
 		}
 		lives, err := e.ownerExists(ctx, o, live.Namespace)
@@ -257,8 +258,8 @@ func (e *Engine) ownerExists(ctx context.Context, o metav1.OwnerReference, names
 func (e *Engine) ownerTarget(ctx context.Context, o metav1.OwnerReference, namespace string) (manifest.Target, error) {
 	gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
 	at := manifest.Target{ObjectID: manifest.ObjectID{Group: gvk.Group, Name: o.Name}, Version: gvk.Version, Kind: gvk.Kind}
-	if isAnchor(o) {
-		at.Resource = anchorResource(o).Resource
+	if record.IsAnchor(o) {
+		at.Resource = record.AnchorResource(o).Resource
 		return at, nil
 	}
 	kind, err := e.spoke.kinds.resolve(ctx, gvk)
@@ -347,7 +348,7 @@ func (e *Engine) findAnchorForDeletion(ctx context.Context, w *work, d *workSpec
 		return nil
 	}
 	name := d.hubHash + "-" + w.key.Name
-	u, err := e.spoke.anchors(w.policy).Get(ctx, name, metav1.GetOptions{})
+	u, err := e.store(w.policy).Client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		w.anchorSearchedFor = d
 		return nil
@@ -356,10 +357,10 @@ func (e *Engine) findAnchorForDeletion(ctx context.Context, w *work, d *workSpec
 		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
 	}
 	w.anchorSearchedFor = d
-	if !w.policy.Anchor.form.isOurs(e, u, true) {
+	if !e.store(w.policy).IsOurs(u, true) {
 		return nil // of another hub's work
 	}
-	_, a, err := decodeAnchor(w.policy, u)
+	_, a, err := record.Decode(w.policy.Anchor, u)
 	if err != nil {
 		return err
 	}
@@ -371,7 +372,7 @@ func (e *Engine) findAnchorForDeletion(ctx context.Context, w *work, d *workSpec
 // is gone before the hub could have been told that it is going; what turns out to
 // be held later is reported by its own event.
 func (e *Engine) hasDeletingObject(w *work) bool {
-	for id := range w.anchor.tracked {
+	for id := range w.anchor.Objects {
 		if live, _, _ := e.inventory.Get(id); live != nil && live.IsDeleting {
 			return true
 		}
@@ -386,29 +387,29 @@ func (e *Engine) deleteAll(ctx context.Context, w *work) error {
 	if a == nil {
 		return nil
 	}
-	if a.uid == "" && a.isUncertain {
+	if a.UID == "" && a.IsUncertain {
 		if err := e.findLostAnchor(ctx, w, a); err != nil {
 			return err
 		}
 	}
-	if a.uid != "" && !a.isDeleting {
-		if err := e.deleteAnchor(ctx, w, a); err != nil && !errors.Is(err, errAnchorLost) {
+	if a.UID != "" && !a.IsDeleting {
+		if err := e.store(w.policy).Delete(ctx, w.recordKey(), a); err != nil && !errors.Is(err, record.ErrLost) {
 			return err
 		}
 	}
-	list := make([]trackedObject, 0, len(a.tracked))
-	for _, t := range a.tracked {
+	list := make([]record.Object, 0, len(a.Objects))
+	for _, t := range a.Objects {
 		list = append(list, t)
 	}
 	if err := e.pruneObjects(ctx, w, list); err != nil {
 		// What cannot be deleted now stays listed for whoever comes after us.
 		return errors.Join(err, e.recordRemaining(ctx, w, a))
 	}
-	if len(a.tracked) > 0 {
+	if len(a.Objects) > 0 {
 		return e.recordRemaining(ctx, w, a)
 	}
-	if a.uid != "" {
-		if err := e.removeFinalizer(ctx, w, a); err != nil {
+	if a.UID != "" {
+		if err := e.store(w.policy).RemoveFinalizer(ctx, w.recordKey(), a); err != nil {
 			return err
 		}
 	}
@@ -418,25 +419,25 @@ func (e *Engine) deleteAll(ctx context.Context, w *work) error {
 }
 
 // findLostAnchor looks whether an anchor was made of which the answer was lost.
-func (e *Engine) findLostAnchor(ctx context.Context, w *work, a *anchor) error {
-	u, err := e.spoke.anchors(w.policy).Get(ctx, w.anchorName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && !w.policy.Anchor.form.isOurs(e, u, false) {
-		a.isUncertain = false
+func (e *Engine) findLostAnchor(ctx context.Context, w *work, a *record.Anchor) error {
+	u, err := e.store(w.policy).Client.Get(ctx, w.anchorName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !e.store(w.policy).IsOurs(u, false) {
+		a.IsUncertain = false
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("get %s: %w", w.policy.Anchor.Kind, err)
 	}
-	a.uid, a.isDeleting, a.isUncertain = u.GetUID(), u.GetDeletionTimestamp() != nil, false
+	a.UID, a.IsDeleting, a.IsUncertain = u.GetUID(), u.GetDeletionTimestamp() != nil, false
 	return nil
 }
 
 // recordRemaining keeps the list of a waiting anchor exact.
-func (e *Engine) recordRemaining(ctx context.Context, w *work, a *anchor) error {
-	if a.uid == "" {
+func (e *Engine) recordRemaining(ctx context.Context, w *work, a *record.Anchor) error {
+	if a.UID == "" {
 		return nil
 	}
-	if err := e.recordAnchor(ctx, w, a); err != nil && !errors.Is(err, errAnchorLost) {
+	if err := e.store(w.policy).Update(ctx, w.recordKey(), a); err != nil && !errors.Is(err, record.ErrLost) {
 		return err
 	}
 	return nil

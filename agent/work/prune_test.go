@@ -6,9 +6,11 @@ package work
 import (
 	"testing"
 
-	"github.com/spokelet/spokelet/agent/work/inventory"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/record"
 )
 
 // FuzzOwnershipOf checks that nothing is deleted that was not applied for the anchor,
@@ -29,7 +31,7 @@ func FuzzOwnershipOf(f *testing.F) {
 		applied := recorded != "" && recorded == live || name != "" && owner == name
 		e := &Engine{inventory: inventory.New(nil)}
 		for _, before := range []bool{false, true} {
-			got := e.ownershipOf(Multicluster(), obj, trackedObject{uid: types.UID(recorded), isAdopted: before}, &anchor{uid: types.UID(name)})
+			got := e.ownershipOf(Multicluster(), obj, record.Object{UID: types.UID(recorded), IsAdopted: before}, &record.Anchor{UID: types.UID(name)})
 			if (got != ownershipForeign) != applied {
 				t.Errorf("verdict %d of uid %q, recorded %q, anchor %q, owner %q", got, live, recorded, name, owner)
 			}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -48,11 +49,11 @@ func (e *Engine) restore(ctx context.Context) {
 func (e *Engine) restoreAnchors(ctx context.Context) error {
 	for _, p := range e.policies {
 		o := metav1.ListOptions{Limit: pageSize}
-		if p.markField() == "labels" {
-			o.LabelSelector = HubLabel + "=" + e.cfg.HubID
+		if p.Anchor.MarkField() == "labels" {
+			o.LabelSelector = record.HubLabel + "=" + e.cfg.HubID
 		}
 		for {
-			page, err := e.spoke.anchors(p).List(ctx, o)
+			page, err := e.store(p).Client.List(ctx, o)
 			if err != nil {
 				return fmt.Errorf("list %s: %w", p.Anchor.Resource.Resource, err)
 			}
@@ -70,10 +71,10 @@ func (e *Engine) restoreAnchors(ctx context.Context) error {
 }
 
 func (e *Engine) restoreAnchor(p Policy, u *unstructured.Unstructured) error {
-	if !p.Anchor.form.isOurs(e, u, false) {
+	if !e.store(p).IsOurs(u, false) {
 		return nil
 	}
-	key, a, err := decodeAnchor(p, u)
+	key, a, err := record.Decode(p.Anchor, u)
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func orphanKey(anchor string) wire.WorkKey {
 
 // bindAnchor connects an anchor to its work, and the work to its objects: they are
 // watched, and known to be shared, before anything is applied.
-func (e *Engine) bindAnchor(p Policy, key wire.WorkKey, name string, a *anchor) {
+func (e *Engine) bindAnchor(p Policy, key wire.WorkKey, name string, a *record.Anchor) {
 	e.attachAnchor(e.bindAnchorName(p, key, name), a)
 }
 
@@ -123,21 +124,21 @@ func (e *Engine) bindAnchorName(p Policy, key wire.WorkKey, name string) *work {
 }
 
 // attachAnchor gives a work the anchor that was found for it; its executor does not run.
-func (e *Engine) attachAnchor(w *work, a *anchor) {
+func (e *Engine) attachAnchor(w *work, a *record.Anchor) {
 	w.anchor = a
-	if !a.evictionStart.IsZero() {
-		w.setUnknownSince(a.evictionStart)
+	if !a.EvictionStart.IsZero() {
+		w.setUnknownSince(a.EvictionStart)
 	}
-	if a.isDeleting {
+	if a.IsDeleting {
 		return
 	}
-	for _, t := range a.tracked {
-		e.inventory.AddClaim(t.Target, w.key.String(), a.uid)
+	for _, t := range a.Objects {
+		e.inventory.AddClaim(t.Target, w.key.String(), a.UID)
 		if w.key.Namespace == orphanNamespace {
-			e.inventory.DropOwnership(t.Target, w.key.String(), a.uid) // the list does not say what was orphaned
+			e.inventory.DropOwnership(t.Target, w.key.String(), a.UID) // the list does not say what was orphaned
 		}
-		if t.uid != "" && !t.isAdopted && w.policy.KeepsExisting {
-			e.inventory.MarkCreated(t.ObjectID, t.uid)
+		if t.UID != "" && !t.IsAdopted && w.policy.KeepsExisting {
+			e.inventory.MarkCreated(t.ObjectID, t.UID)
 		}
 	}
 	e.loadSuperseded(w)
@@ -155,9 +156,9 @@ func (e *Engine) restoreOwnership(key string) {
 	if d == nil {
 		return
 	}
-	for _, t := range w.anchor.tracked {
+	for _, t := range w.anchor.Objects {
 		if !d.ownsObject(t.Identifier()) {
-			e.inventory.DropOwnership(t.Target, key, w.anchor.uid)
+			e.inventory.DropOwnership(t.Target, key, w.anchor.UID)
 		}
 	}
 }
@@ -194,7 +195,7 @@ func (e *Engine) releaseAnchor(w *work, d *workSpec) {
 	if old := w.anchor; old != nil {
 		other := e.ensureWork(w.policy, orphanKey(before))
 		e.setAnchorName(other, before)
-		for id := range old.tracked {
+		for id := range old.Objects {
 			e.inventory.TransferClaim(id, w.key.String(), other.key.String())
 		}
 		e.attachAnchor(other, old)

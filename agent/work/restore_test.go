@@ -17,6 +17,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -29,14 +30,14 @@ func TestEndedObjectIsNotRecreatedAfterRestart(t *testing.T) {
 	e.attachAnchor(w, w.anchor)
 	key := w.key.String()
 	e.inventory.BeginWrite(at.ObjectID, key, time.Now())
-	s := &inventory.ObservedObject{UID: "u", ResourceVersion: "10", Owners: []types.UID{w.anchor.uid}, HasEnded: true}
+	s := &inventory.ObservedObject{UID: "u", ResourceVersion: "10", Owners: []types.UID{w.anchor.UID}, HasEnded: true}
 	e.requeue(e.inventory.RecordApply(at.ObjectID, key, appliedContent, s, inventory.DriftByFields))
 	said := e.supersededObjects(w)
 	if len(said) != 1 {
 		t.Fatalf("its anchor says %v", said)
 	}
 	next, w, at := anchored(t, "A")
-	w.anchor.superseded = said
+	w.anchor.Superseded = said
 	next.attachAnchor(w, w.anchor)
 	sink := &inventory.Sink{Inventory: next.inventory, Requeue: next.requeue, Scope: inventory.Scope{GroupVersionResource: at.GVR(), Namespace: at.Namespace}}
 	sink.StartSync()
@@ -64,7 +65,7 @@ func TestOrphanedObjectHasNoOwnerAfterHubMoved(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			e, w, at := anchored(t, "A")
-			e.inventory.AddClaim(at, w.key.String(), w.anchor.uid)
+			e.inventory.AddClaim(at, w.key.String(), w.anchor.UID)
 			e.requeue(e.inventory.SetDesired(at.ObjectID, w.key.String(), inventory.DesiredState{ContentHash: appliedContent}))
 			tc.moves(e, w)
 			e.inventory.AddClaim(at, w.key.String(), "anchor-B")
@@ -93,7 +94,7 @@ func anchored(t *testing.T, hash string) (*Engine, *work, manifest.Target) {
 	e.inventory = inventory.New(func(inventory.Scope) func() { return func() {} })
 	at := manifest.Target{ObjectID: manifest.ObjectID{Resource: "configmaps", Namespace: "n", Name: "o"}, Version: "v1", Kind: "ConfigMap"}
 	w := e.bindAnchorName(ManifestWork(), wire.WorkKey{Dialect: wire.DialectManifestWork, Namespace: spokeName, Name: "w"}, hash+"-w")
-	w.anchor = &anchor{uid: types.UID("anchor-" + hash), tracked: map[manifest.ObjectID]trackedObject{at.ObjectID: {Target: at, uid: "u"}}}
+	w.anchor = &record.Anchor{UID: types.UID("anchor-" + hash), Objects: map[manifest.ObjectID]record.Object{at.ObjectID: {Target: at, UID: "u"}}}
 	return e, w, at
 }
 
@@ -101,10 +102,10 @@ func anchored(t *testing.T, hash string) (*Engine, *work, manifest.Target) {
 // nobody's only in between.
 func TestAnchorTakenOverAgainIsNotEvicted(t *testing.T) {
 	e, w, at := anchored(t, "A")
-	e.inventory.AddClaim(at, w.key.String(), w.anchor.uid)
+	e.inventory.AddClaim(at, w.key.String(), w.anchor.UID)
 	e.releaseAnchor(w, &workSpec{hubHash: "B"})
 	nobodys := e.lookup(orphanKey("A-w").String())
-	nobodys.anchor.evictionStart = time.Now()
+	nobodys.anchor.EvictionStart = time.Now()
 	if wait, err := e.evict(t.Context(), nobodys); wait == 0 || err != nil {
 		t.Fatalf("in its grace: wait %s, %v", wait, err)
 	}
@@ -176,7 +177,7 @@ func TestRestoredOwnershipFollowsSpecCache(t *testing.T) {
 			}
 			e.restoreOwnership(key)
 			e.inventory.AddClaim(at, "other", "anchor-other")
-			want := []inventory.Owner{{Work: key, Anchor: w.anchor.uid}, {Work: "other", Anchor: "anchor-other"}}
+			want := []inventory.Owner{{Work: key, Anchor: w.anchor.UID}, {Work: "other", Anchor: "anchor-other"}}
 			if !tc.owns {
 				want = want[1:]
 			}

@@ -4,10 +4,11 @@
 package work
 
 import (
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 const (

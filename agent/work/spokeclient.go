@@ -171,8 +171,3 @@ func (s *spokeClient) newFeed(sc inventory.Scope) watcher.ListWatch {
 func (s *spokeClient) newMetadataFeed(sc inventory.Scope) watcher.ListWatch {
 	return watcher.NewListWatch(s.metadata.Resource(sc.GroupVersionResource).Namespace(sc.Namespace), nil)
 }
-
-// anchors reads and writes the anchors of a dialect.
-func (s *spokeClient) anchors(p Policy) dynamic.ResourceInterface {
-	return s.dynamic.Resource(p.Anchor.Resource)
-}

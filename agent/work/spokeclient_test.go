@@ -9,11 +9,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/spokelet/spokelet/agent/work/inventory"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/work/inventory"
 )
 
 // busy is an API server that has no room for the first request.

@@ -27,7 +27,7 @@ func (e *Engine) suspend(ctx context.Context, w *work, d *workSpec) error {
 	}
 	w.setSuspended(d)
 	e.publishStatus(w)
-	if known && !w.isOnlyObserved() && w.anchor != nil && !w.anchor.isDeleting {
+	if known && !w.isOnlyObserved() && w.anchor != nil && !w.anchor.IsDeleting {
 		// Who wrote a shared object last is known to whom has seen the writes.
 		if err := w.ignoreLostAnchor(e.recordSuperseded(ctx, w)); err != nil {
 			return errors.Join(unread, err)
@@ -40,7 +40,7 @@ func (e *Engine) suspend(ctx context.Context, w *work, d *workSpec) error {
 // applied: of the objects that the anchor lists, as far as the manifests name them.
 // What the hub was told of Applied stays there; it is not known here.
 func (e *Engine) restoreOutcomes(ctx context.Context, w *work, d *workSpec) error {
-	if w.anchor == nil || w.anchor.isDeleting || d.refusal != nil {
+	if w.anchor == nil || w.anchor.IsDeleting || d.refusal != nil {
 		return nil
 	}
 	// Rules report for the generation that was applied, as the objects are of that.
@@ -51,7 +51,7 @@ func (e *Engine) restoreOutcomes(ctx context.Context, w *work, d *workSpec) erro
 	e.waitForKinds(w, steps)
 	for i := range steps {
 		s := &steps[i]
-		if _, listed := w.anchor.tracked[s.at.ObjectID]; !listed || s.err != nil {
+		if _, listed := w.anchor.Objects[s.at.ObjectID]; !listed || s.err != nil {
 			continue
 		}
 		e.requeue(e.inventory.SetDesired(s.at.ObjectID, w.key.String(), s.desiredState()))

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -125,7 +126,7 @@ func TestFailedTakeoverIsRetried(t *testing.T) {
 			h.says(c, work, 2, "Applied", metav1.ConditionTrue)
 			c.eventually("what was added is listed", func() bool { return len(c.applied(anchor).Status.AppliedResources) == 2 })
 			a := c.applied(anchor)
-			if a.Spec.AgentID != id || a.Annotations[HubLabel] != id || !slices.Contains(a.Finalizers, ManifestWork().Anchor.Finalizer) {
+			if a.Spec.AgentID != id || a.Annotations[record.HubLabel] != id || !slices.Contains(a.Finalizers, ManifestWork().Anchor.Finalizer) {
 				t.Errorf("the anchor is %+v, want one of agent %q", a.ObjectMeta, id)
 			}
 			if got := a.Status.AppliedResources; got[1] != listed[0] {
@@ -153,7 +154,7 @@ func TestObjectsOfAnotherHubAreNotTakenOver(t *testing.T) {
 			c.as(h, "new-"+c.namespace, tc.own)
 			h.ask(work, 1, wire.Work{}, c.configMap("cm"))
 			s := h.says(c, work, 1, "Applied", metav1.ConditionFalse)
-			if want := "Failed to apply manifest: AppliedManifestWork " + made.GetName() + ": " + errForeignAnchor.Error(); message(s, 0) != want {
+			if want := "Failed to apply manifest: AppliedManifestWork " + made.GetName() + ": " + record.ErrForeign.Error(); message(s, 0) != want {
 				t.Errorf("%s: message %q, want %q", tc.reason, message(s, 0), want)
 			}
 			h.ask(work, 1, wire.Work{Deleting: true})

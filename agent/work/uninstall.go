@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spokelet/spokelet/agent/work/record"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,7 +35,7 @@ func (e *Engine) orphanAll(ctx context.Context, p Policy) error {
 	var failed []error
 	o := metav1.ListOptions{Limit: pageSize}
 	for {
-		page, err := e.spoke.anchors(p).List(ctx, o)
+		page, err := e.store(p).Client.List(ctx, o)
 		if apierrors.IsNotFound(err) {
 			return nil // there never was a work
 		}
@@ -42,7 +43,7 @@ func (e *Engine) orphanAll(ctx context.Context, p Policy) error {
 			return fmt.Errorf("orphan works: list anchors: %w", err)
 		}
 		for i := range page.Items {
-			if p.hubMark(&page.Items[i]) == "" {
+			if p.Anchor.HubMark(&page.Items[i]) == "" {
 				continue
 			}
 			if err := e.orphan(ctx, p, &page.Items[i]); err != nil {
@@ -56,20 +57,20 @@ func (e *Engine) orphanAll(ctx context.Context, p Policy) error {
 }
 
 func (e *Engine) orphan(ctx context.Context, p Policy, u *unstructured.Unstructured) error {
-	key, a, err := decodeAnchor(p, u)
+	key, a, err := record.Decode(p.Anchor, u)
 	if err != nil {
 		return err
 	}
-	for _, t := range a.tracked {
-		if _, err := e.removeOwnerReference(ctx, t.Target, a.uid); err != nil {
+	for _, t := range a.Objects {
+		if _, err := e.removeOwnerReference(ctx, t.Target, a.UID); err != nil {
 			return err
 		}
 	}
 	w := &work{key: key, policy: p, anchor: a, boundAnchor: u.GetName()}
-	if !a.isDeleting {
-		if err := e.deleteAnchor(ctx, w, a); err != nil && !errors.Is(err, errAnchorLost) {
+	if !a.IsDeleting {
+		if err := e.store(w.policy).Delete(ctx, w.recordKey(), a); err != nil && !errors.Is(err, record.ErrLost) {
 			return err
 		}
 	}
-	return e.removeFinalizer(ctx, w, a)
+	return e.store(w.policy).RemoveFinalizer(ctx, w.recordKey(), a)
 }

@@ -7,8 +7,9 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 func TestWarningNamesFieldsNotApplied(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/watcher"
 )
@@ -94,7 +95,7 @@ const newAnchorPrefix = "anchor/"
 // isAdoptionCandidate tells, by what its metadata says, whether an anchor that is not known
 // has to be looked at: those of other agents change as often as their works do.
 func (e *Engine) isAdoptionCandidate(obj metav1.Object) bool {
-	mark := obj.GetAnnotations()[HubLabel]
+	mark := obj.GetAnnotations()[record.HubLabel]
 	if mark != e.cfg.HubID && e.cfg.AgentID == "" && e.cfg.HubHash == "" {
 		return false // only what bears our mark is ours
 	}
@@ -131,15 +132,15 @@ func (e *Engine) adoptNewAnchor(ctx context.Context, name string) {
 	if e.knowsAnchor(p.Dialect + "/" + name) {
 		return
 	}
-	u, err := e.spoke.anchors(p).Get(ctx, name, metav1.GetOptions{})
+	u, err := e.store(p).Client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return // gone, or seen again with its next event
 	}
-	if !p.Anchor.form.isOurs(e, u, false) {
+	if !e.store(p).IsOurs(u, false) {
 		e.addForeignAnchor(u.GetUID())
 		return
 	}
-	key, a, err := decodeAnchor(p, u)
+	key, a, err := record.Decode(p.Anchor, u)
 	if err != nil {
 		e.log.Error(err, "cannot read an anchor", "name", name)
 		return
@@ -149,7 +150,7 @@ func (e *Engine) adoptNewAnchor(ctx context.Context, name string) {
 
 // createAnchorWork makes a work of an anchor that has none. One whose name is that of a work
 // of this hub is left to that work, whose executor alone may touch it.
-func (e *Engine) createAnchorWork(p Policy, of, name string, a *anchor) {
+func (e *Engine) createAnchorWork(p Policy, of, name string, a *record.Anchor) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := wire.WorkKey{Dialect: p.Dialect, Namespace: e.cfg.Cluster, Name: of}
@@ -162,7 +163,7 @@ func (e *Engine) createAnchorWork(p Policy, of, name string, a *anchor) {
 	w := e.ensureWork(p, key)
 	e.setAnchorName(w, name)
 	e.attachAnchor(w, a)
-	if e.isSynced && a.evictionStart.IsZero() {
+	if e.isSynced && a.EvictionStart.IsZero() {
 		w.markUnknown(time.Now())
 	}
 	e.queue.Add(key.String())

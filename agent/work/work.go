@@ -15,6 +15,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -24,7 +25,7 @@ type work struct {
 	policy Policy
 
 	// Of the executor alone; the queue runs one at a time.
-	anchor  *anchor
+	anchor  *record.Anchor
 	results map[manifest.ObjectID]result
 	// failures in a row, of tried.
 	failures  int
@@ -145,12 +146,13 @@ func (w *work) anchorName() string {
 	return w.key.Name
 }
 
-// hubHash is the hash in the name of the anchor of what is wanted.
-func (w *work) hubHash() string {
+// recordKey is the work as its anchor names it.
+func (w *work) recordKey() record.Work {
+	r := record.Work{Key: w.key, Name: w.anchorName()}
 	if d := w.currentSpec(); d != nil {
-		return d.hubHash
+		r.HubHash, r.Labels = d.hubHash, d.labels
 	}
-	return ""
+	return r
 }
 
 // isComplete: the rules say that the work is done for good.
@@ -299,7 +301,7 @@ func inheritConditions(next, before []outcome) {
 func (w *work) recordDeletionProgress(d *workSpec, err error) {
 	l := &deletionProgress{}
 	if w.anchor != nil {
-		l.remaining = len(w.anchor.tracked)
+		l.remaining = len(w.anchor.Objects)
 	}
 	if err != nil {
 		l.failure = manifest.DescribeError(err, false)

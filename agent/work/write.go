@@ -82,10 +82,10 @@ func (e *Engine) writeObject(ctx context.Context, w *work, s *step, owners []inv
 	if err != nil || s.options.ownsObject() || got.observed == nil {
 		return got, err
 	}
-	if !slices.Contains(got.observed.Owners, w.anchor.uid) {
+	if !slices.Contains(got.observed.Owners, w.anchor.UID) {
 		return got, nil
 	}
-	_, err = e.removeOwnerReference(ctx, s.at, w.anchor.uid)
+	_, err = e.removeOwnerReference(ctx, s.at, w.anchor.UID)
 	return got, err
 }
 
@@ -181,7 +181,7 @@ func (e *Engine) create(ctx context.Context, s *step, owners []inventory.Owner) 
 // update is the strategy of that name: get, merge, put. What nobody has seen yet
 // is most likely not there, so that is tried first.
 func (e *Engine) update(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
-	expected := w.anchor.tracked[s.at.ObjectID].uid != ""
+	expected := w.anchor.Objects[s.at.ObjectID].UID != ""
 	for range writeAttempts {
 		if !expected {
 			got, err := e.create(ctx, s, owners)
@@ -235,7 +235,7 @@ func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstruct
 	case merge.Update:
 	}
 	if s.options.isOrphaned {
-		next.SetOwnerReferences(withoutOwner(next.GetOwnerReferences(), w.anchor.uid))
+		next.SetOwnerReferences(withoutOwner(next.GetOwnerReferences(), w.anchor.UID))
 	}
 	ctx, a := withResponse(ctx)
 	got, err := e.spoke.dynamic.Resource(s.at.GVR()).Namespace(s.at.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.options.manager})
