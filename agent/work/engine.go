@@ -23,6 +23,7 @@ import (
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/agent/work/record"
+	"github.com/spokelet/spokelet/agent/work/speccache"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -53,8 +54,8 @@ type Engine struct {
 	reports   workqueue.TypedInterface[string]
 	policies  map[string]Policy
 	metrics   *metrics
-	specs     *specCache
-	records   *recordQueue
+	specs     *speccache.Cache
+	records   *record.Queue
 
 	// watches counts followers; they run under lifetime.
 	watches sync.WaitGroup
@@ -113,7 +114,7 @@ func New(cfg Config) (*Engine, error) {
 	for _, d := range cfg.Dialects {
 		e.policies[d] = allPolicies()[d]
 	}
-	e.records = newRecordQueue()
+	e.records = record.NewQueue()
 	e.inventory = inventory.New(e.watchScope)
 	e.receiver = resource.Receiver{Put: e.putWork, Delete: e.deleteWork, Synced: e.handleSynced}
 	e.mirror = resource.NewMirror(wire.KindWork, e.receiver)
@@ -127,7 +128,7 @@ func New(cfg Config) (*Engine, error) {
 	if e.metrics, err = newMetrics(cfg.Registerer, e.countByState); err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
-	if e.specs, err = newSpecCache(cfg); err != nil {
+	if e.specs, err = speccache.NewCache(cfg.REST, cfg.Namespace); err != nil {
 		return nil, fmt.Errorf("work engine: %w", err)
 	}
 	return e, nil
@@ -160,8 +161,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	for range reportWorkers {
 		wg.Go(func() { runWorker(e.reports, e.reportStatus) })
 	}
-	wg.Go(func() { e.specs.run(ctx, e.log) })
-	wg.Go(func() { e.records.run(ctx, e.queue.Add) })
+	wg.Go(func() { e.specs.Run(ctx, e.log) })
+	wg.Go(func() { e.records.Run(ctx, e.queue.Add) })
 	e.watchAnchors()
 	<-ctx.Done()
 	e.queue.ShutDown()
@@ -205,7 +206,7 @@ func (e *Engine) putWork(r resource.Resource) {
 		e.log.Error(err, "hub sent a work that cannot be read", "work", r.Key)
 		return
 	}
-	e.specs.put(r)
+	e.specs.Put(r)
 }
 
 // restoreWork takes what the hub wanted before we were started.
@@ -296,8 +297,8 @@ func (e *Engine) handleSynced() {
 
 // execute runs one work once and decides when to look again.
 func (e *Engine) execute(ctx context.Context, key string) {
-	recording := e.records.start(key)
-	defer e.records.finish(recording)
+	recording := e.records.Start(key)
+	defer e.records.Finish(recording)
 	if name, ok := strings.CutPrefix(key, newAnchorPrefix); ok {
 		e.adoptNewAnchor(ctx, name)
 		return

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spokelet/spokelet/agent/work/record"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/work/record"
+	"github.com/spokelet/spokelet/agent/work/speccache"
 )
 
 func TestWorkIsAppliedUpdatedAndDeleted(t *testing.T) {
@@ -244,7 +246,7 @@ func TestEngineContinuesWithoutHub(t *testing.T) {
 	h.want(name, 1, c.configMap("a", "k", "1"))
 	h.is(c, name, 1, conditionApplied, metav1.ConditionTrue)
 	c.eventually("the copy is written", func() bool {
-		list, err := c.kube.CoreV1().Secrets(c.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: copyLabel + "=works"})
+		list, err := c.kube.CoreV1().Secrets(c.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: speccache.CopyLabel + "=works"})
 		return err == nil && len(list.Items) == 1
 	})
 	a.stop()

@@ -109,9 +109,9 @@ func (e *Engine) forgetWork(w *work) {
 	if w.currentSpec() != nil || w.anchor != nil {
 		return
 	}
-	e.specs.delete(key)
+	e.specs.Delete(key)
 	delete(e.works, key)
-	e.records.remove(key)
+	e.records.Remove(key)
 	if name := w.policy.Dialect + "/" + w.anchorName(); e.anchors[name] == w {
 		delete(e.anchors, name)
 	}

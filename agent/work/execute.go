@@ -156,8 +156,8 @@ func (e *Engine) recordAnchorList(ctx context.Context, w *work) error {
 		return nil
 	}
 	// An attempt that follows a failed one puts nothing off: that would be a success.
-	if !w.recordNow && w.failures == 0 && (!w.policy.RecordsFirst || e.records.shouldDelay()) {
-		e.records.add(w.key.String())
+	if !w.recordNow && w.failures == 0 && (!w.policy.RecordsFirst || e.records.ShouldDelay()) {
+		e.records.Add(w.key.String())
 		return nil
 	}
 	err := e.store(w.policy).Update(ctx, w.recordKey(), w.anchor)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
 )
@@ -89,7 +90,7 @@ func TestAnchorListsFollowBurst(t *testing.T) {
 		}
 		return true
 	}
-	atLeast := (works - recordBurst) * time.Second / recordRate // to list each before it is told of
+	atLeast := (works - record.RecordBurst) * time.Second / record.RecordRate // to list each before it is told of
 	if listed() && burst < atLeast/2 {
 		t.Error("the burst has waited for its lists")
 	}

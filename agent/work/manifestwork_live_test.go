@@ -357,7 +357,8 @@ func TestAnchorOfCompleteWorkIsUpdated(t *testing.T) {
 	c, h := newCluster(t), newHub(t)
 	a := c.startForOCM(h)
 	work := c.name("w")
-	a.records.limiter.AllowN(time.Now(), recordBurst) // a burst is on
+	for !a.records.ShouldDelay() { // until a burst is on
+	}
 	h.ask(work, 1, c.completes(), c.configMap("cm"))
 	h.says(c, work, 1, workv1.WorkComplete, metav1.ConditionTrue)
 	c.eventually("what was applied is listed", func() bool { return len(c.applied(hubHashOne+"-"+work).Status.AppliedResources) == 1 })

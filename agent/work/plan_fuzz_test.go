@@ -4,13 +4,10 @@
 package work
 
 import (
-	"bytes"
-	"compress/gzip"
 	"testing"
 
 	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/agent/work/record"
-	"github.com/spokelet/spokelet/tunnel/resource"
 )
 
 // FuzzPlan plans two manifests over what is tracked. What is removed was
@@ -79,35 +76,4 @@ func checkSteps(t *testing.T, steps []step, fenced bool) map[manifest.ObjectID]b
 		wanted[s.at.ObjectID] = true
 	}
 	return wanted
-}
-
-// FuzzDecompress reads compressed bodies from Secrets that others may have written.
-func FuzzDecompress(f *testing.F) {
-	for _, body := range [][]byte{nil, []byte("{}"), bytes.Repeat([]byte("0"), 1<<20)} {
-		packed, err := compress(gzip.NewWriter(nil), body)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(packed)
-		f.Add(packed[:len(packed)/2])
-	}
-	f.Fuzz(func(t *testing.T, packed []byte) {
-		body, err := decompress(packed)
-		if len(body) > resource.MaxBody {
-			t.Fatalf("%d bytes came out, want at most %d", len(body), resource.MaxBody)
-		}
-		if err != nil {
-			if body != nil {
-				t.Fatal("bytes beside an error")
-			}
-			return
-		}
-		again, err := compress(gzip.NewWriter(nil), body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if back, err := decompress(again); err != nil || !bytes.Equal(back, body) {
-			t.Fatalf("%d bytes came back as %d, %v", len(body), len(back), err)
-		}
-	})
 }

@@ -333,7 +333,7 @@ func (e *Engine) finalize(ctx context.Context, w *work, d *workSpec) error {
 		}
 		return nil
 	}
-	e.specs.delete(w.key.String())
+	e.specs.Delete(w.key.String())
 	// What was said of it, while it was compared for instance, must not be said once more
 	// after its end: the hub would wait for that.
 	w.reset()

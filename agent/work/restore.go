@@ -6,11 +6,13 @@ package work
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
@@ -19,18 +21,18 @@ import (
 // restore reads what is left of the time before: anchors, then our own copy of
 // what was wanted. Without the anchors nothing may be touched.
 func (e *Engine) restore(ctx context.Context) {
-	for failures := 0; ctx.Err() == nil; failures++ {
+	retry := wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1, Steps: math.MaxInt32, Cap: 15 * time.Second}
+	err := retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) {
 		err := e.restoreAnchors(ctx)
-		if err == nil {
-			break
+		if err != nil {
+			e.log.Error(err, "cannot read anchors")
 		}
-		e.log.Error(err, "cannot read anchors")
-		sleep(ctx, backoff(failures, minStartupDelay, maxStartupDelay))
+		return err == nil, nil
+	})
+	if err != nil {
+		return // ctx has ended
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	kept, err := e.specs.load(ctx)
+	kept, err := e.specs.Load(ctx)
 	if err != nil {
 		e.log.Error(err, "cannot read the copy of works; waiting for the hub")
 	}

@@ -83,7 +83,7 @@ func anchored(t *testing.T, hash string) (*Engine, *work, manifest.Target) {
 	t.Helper()
 	e := &Engine{
 		cfg: Config{EvictionGrace: time.Hour}, queue: workqueue.NewTypedDelayingQueue[string](), reports: workqueue.NewTyped[string](), reporter: resource.NewSource(wire.KindWorkStatus),
-		records: newRecordQueue(), works: map[string]*work{}, anchors: map[string]*work{}, unservedKinds: map[string]map[string]struct{}{},
+		records: record.NewQueue(), works: map[string]*work{}, anchors: map[string]*work{}, unservedKinds: map[string]map[string]struct{}{},
 	}
 	t.Cleanup(e.queue.ShutDown)
 	t.Cleanup(e.reports.ShutDown)

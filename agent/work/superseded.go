@@ -5,8 +5,9 @@ package work
 
 import (
 	"context"
-	"github.com/spokelet/spokelet/agent/work/record"
 	"maps"
+
+	"github.com/spokelet/spokelet/agent/work/record"
 )
 
 // supersededObjects collects what an anchor has to say of the objects of its work.

@@ -8,11 +8,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/spokelet/spokelet/agent/work/record"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+
+	"github.com/spokelet/spokelet/agent/work/record"
 )
 
 // Orphan lets go of everything that was applied here, whichever hub asked for

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package speccache
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"hash/fnv"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -41,7 +43,7 @@ const (
 	quietTime = 2 * time.Second
 	maxBurst  = 30 * time.Second
 
-	copyLabel    = "spokelet.io/copy"
+	CopyLabel    = "spokelet.io/copy"
 	digestMark   = "spokelet.io/digest"
 	shardMark    = "spokelet.io/shard"
 	partMark     = "spokelet.io/part"
@@ -50,14 +52,17 @@ const (
 	copySecretOf = "spokelet-works-"
 )
 
+// retry paces the writes of the cache that fail.
+var retry = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1, Steps: math.MaxInt32, Cap: 15 * time.Second}
+
 // errIncomplete: the parts of a shard are not of one write.
 var errIncomplete = errors.New("copy of works was not written to its end")
 
-// specCache writes what is wanted into Secrets of the agent's namespace, behind the
+// Cache writes what is wanted into Secrets of the agent's namespace, behind the
 // work itself, and reads it back after a restart. It is a convenience for the
 // time without a hub: what it lacks, or has too much, the hub's answer mends. A
 // nil keeper keeps nothing.
-type specCache struct {
+type Cache struct {
 	secrets typedcorev1.SecretInterface
 	changed chan struct{}
 
@@ -84,18 +89,19 @@ type cachedSpec struct {
 	isCompressed bool
 }
 
-func newSpecCache(cfg Config) (*specCache, error) {
-	if cfg.Namespace == "" {
+// NewCache keeps the works in a namespace; without one it returns nil.
+func NewCache(cfg *rest.Config, namespace string) (*Cache, error) {
+	if namespace == "" {
 		return nil, nil
 	}
-	own := rest.CopyConfig(cfg.REST)
+	own := rest.CopyConfig(cfg)
 	own.QPS, own.RateLimiter = -1, nil
 	own.ContentType = "application/vnd.kubernetes.protobuf"
 	client, err := typedcorev1.NewForConfig(own)
 	if err != nil {
 		return nil, fmt.Errorf("client of the copy: %w", err)
 	}
-	return &specCache{secrets: client.Secrets(cfg.Namespace), changed: make(chan struct{}, 1)}, nil
+	return &Cache{secrets: client.Secrets(namespace), changed: make(chan struct{}, 1)}, nil
 }
 
 func shardOf(key string) int {
@@ -104,7 +110,7 @@ func shardOf(key string) int {
 	return int(h.Sum32() % copyShards)
 }
 
-func (k *specCache) put(r resource.Resource) {
+func (k *Cache) Put(r resource.Resource) {
 	if k == nil {
 		return
 	}
@@ -113,14 +119,14 @@ func (k *specCache) put(r resource.Resource) {
 	})
 }
 
-func (k *specCache) delete(key string) {
+func (k *Cache) Delete(key string) {
 	if k == nil {
 		return
 	}
 	k.update(key, func(records map[string]cachedSpec) { delete(records, key) })
 }
 
-func (k *specCache) update(key string, do func(map[string]cachedSpec)) {
+func (k *Cache) update(key string, do func(map[string]cachedSpec)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.shards[shardOf(key)]
@@ -135,12 +141,11 @@ func (k *specCache) update(key string, do func(map[string]cachedSpec)) {
 	}
 }
 
-// run writes changed shards until ctx ends.
-func (k *specCache) run(ctx context.Context, log logr.Logger) {
+// Run writes changed shards until ctx ends.
+func (k *Cache) Run(ctx context.Context, log logr.Logger) {
 	if k == nil {
 		return
 	}
-	failures := 0
 	for {
 		select {
 		case <-k.changed:
@@ -148,11 +153,9 @@ func (k *specCache) run(ctx context.Context, log logr.Logger) {
 			return
 		}
 		waitForQuiet(ctx, k.changed)
-		for k.flush(ctx, log) != nil && ctx.Err() == nil {
-			sleep(ctx, backoff(failures, minStartupDelay, maxStartupDelay))
-			failures++
-		}
-		failures = 0
+		_ = retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) {
+			return k.flush(ctx, log) == nil, nil
+		})
 	}
 }
 
@@ -175,7 +178,7 @@ func waitForQuiet(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-func (k *specCache) flush(ctx context.Context, log logr.Logger) error {
+func (k *Cache) flush(ctx context.Context, log logr.Logger) error {
 	var failed error
 	for i := range k.shards {
 		if err := k.flushShard(ctx, i); err != nil && ctx.Err() == nil {
@@ -186,7 +189,7 @@ func (k *specCache) flush(ctx context.Context, log logr.Logger) error {
 	return failed
 }
 
-func (k *specCache) flushShard(ctx context.Context, i int) error {
+func (k *Cache) flushShard(ctx context.Context, i int) error {
 	blob, digest, before, err := k.encode(i)
 	if err != nil || blob == nil {
 		return err
@@ -212,7 +215,7 @@ func (k *specCache) flushShard(ctx context.Context, i int) error {
 
 // encode returns the content of a shard that changed, nil when none did, and how
 // many parts it had before.
-func (k *specCache) encode(i int) (blob []byte, digest string, before int, err error) {
+func (k *Cache) encode(i int) (blob []byte, digest string, before int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.shards[i]
@@ -243,16 +246,16 @@ func (k *specCache) encode(i int) (blob []byte, digest string, before int, err e
 	return blob, digest, s.parts, nil
 }
 
-func (k *specCache) markDirty(i int) {
+func (k *Cache) markDirty(i int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.shards[i].isDirty = true
 }
 
-func (k *specCache) write(ctx context.Context, shard, part int, content []byte, digest string) error {
+func (k *Cache) write(ctx context.Context, shard, part int, content []byte, digest string) error {
 	s := applycorev1.Secret(secretName(shard, part), "").
 		WithType("spokelet.io/works").
-		WithLabels(map[string]string{copyLabel: "works"}).
+		WithLabels(map[string]string{CopyLabel: "works"}).
 		WithAnnotations(map[string]string{digestMark: digest, shardMark: strconv.Itoa(shard), partMark: strconv.Itoa(part)}).
 		WithData(map[string][]byte{partKey: content})
 	s.Namespace = nil
@@ -266,13 +269,13 @@ func secretName(shard, part int) string {
 	return copySecretOf + strconv.Itoa(shard) + "-" + strconv.Itoa(part)
 }
 
-// load returns the works that were kept. A shard that cannot be read is left out
+// Load returns the works that were kept. A shard that cannot be read is left out
 // and named in the error.
-func (k *specCache) load(ctx context.Context) ([]resource.Resource, error) {
+func (k *Cache) Load(ctx context.Context) ([]resource.Resource, error) {
 	if k == nil {
 		return nil, nil
 	}
-	list, err := k.secrets.List(ctx, metav1.ListOptions{LabelSelector: copyLabel + "=works"})
+	list, err := k.secrets.List(ctx, metav1.ListOptions{LabelSelector: CopyLabel + "=works"})
 	if err != nil {
 		return nil, fmt.Errorf("list copy: %w", err)
 	}
@@ -301,7 +304,7 @@ func (k *specCache) load(ctx context.Context) ([]resource.Resource, error) {
 	return out, errors.Join(failed...)
 }
 
-func (k *specCache) decode(i int, parts map[int]*corev1.Secret) ([]resource.Resource, error) {
+func (k *Cache) decode(i int, parts map[int]*corev1.Secret) ([]resource.Resource, error) {
 	var blob []byte
 	n := 0
 	for ; parts[n] != nil; n++ {

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package record
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // queueFixture is a queue of works and what is recorded of them.
 type queueFixture struct {
-	*recordQueue
+	*Queue
 
 	queued chan string
 }
@@ -24,12 +24,12 @@ type queueFixture struct {
 // newQueueFixture runs a backlog until the test ends; it belongs into a bubble.
 func newQueueFixture(t *testing.T) *queueFixture {
 	t.Helper()
-	l := &queueFixture{recordQueue: newRecordQueue(), queued: make(chan string, 1000)}
+	l := &queueFixture{Queue: NewQueue(), queued: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.run(ctx, func(key string) { l.queued <- key })
+		l.Run(ctx, func(key string) { l.queued <- key })
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	return l
@@ -37,9 +37,9 @@ func newQueueFixture(t *testing.T) *queueFixture {
 
 // execute plays the execution of a work.
 func (l *queueFixture) execute(key string) (postponed bool) {
-	defer l.finish(l.start(key))
-	if postponed = l.shouldDelay(); postponed {
-		l.add(key)
+	defer l.Finish(l.Start(key))
+	if postponed = l.ShouldDelay(); postponed {
+		l.Add(key)
 	}
 	return postponed
 }
@@ -65,15 +65,15 @@ func (l *queueFixture) endless() {
 func TestRecordQueueDelaysOnlyInBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newQueueFixture(t)
-		defer l.finish(l.start("a work that hangs"))
+		defer l.Finish(l.Start("a work that hangs"))
 		for i := range 1000 {
-			pass(time.Second / recordRate)
+			pass(time.Second / RecordRate)
 			if l.execute(strconv.Itoa(i)) {
-				t.Fatalf("work %d of %d a second: the hub is told before the anchor is up to date", i, recordRate)
+				t.Fatalf("work %d of %d a second: the hub is told before the anchor is up to date", i, RecordRate)
 			}
 		}
-		pass(recordBurst * time.Second / recordRate)
-		for i := range recordBurst {
+		pass(RecordBurst * time.Second / RecordRate)
+		for i := range RecordBurst {
 			if l.execute(strconv.Itoa(i)) {
 				t.Fatalf("work %d of a few at once: the hub is told before the anchor is up to date", i)
 			}
@@ -89,7 +89,7 @@ func TestRecordQueueDrainsAfterBurstInSlots(t *testing.T) {
 		const works = 300
 		l := newQueueFixture(t)
 		l.endless()
-		l.remove("burst " + strconv.Itoa(recordBurst))
+		l.Remove("burst " + strconv.Itoa(RecordBurst))
 		for i := range works {
 			key := fmt.Sprintf("w%03d", i)
 			for range 2 { // applied twice in the burst, recorded once
@@ -99,7 +99,7 @@ func TestRecordQueueDrainsAfterBurstInSlots(t *testing.T) {
 			}
 			pass(minQuiet / 2)
 		}
-		pass(quietTime - minQuiet)
+		pass(maxQuiet - minQuiet)
 		if len(l.queued) != 0 {
 			t.Errorf("%d are recorded as soon as the burst pauses", len(l.queued))
 		}
@@ -110,15 +110,15 @@ func TestRecordQueueDrainsAfterBurstInSlots(t *testing.T) {
 				t.Fatalf("%d are recorded at once, want 1 to %d", at, maxRecorders)
 			}
 			key := <-l.queued
-			if !l.start(key) {
+			if !l.Start(key) {
 				t.Fatal("the execution of a queued work has not its turn")
 			}
-			if second := l.start(key); second {
+			if second := l.Start(key); second {
 				t.Fatal("two executions have the turn of one work")
 			}
-			l.finish(false)
+			l.Finish(false)
 			recorded[key] = true
-			l.finish(true)
+			l.Finish(true)
 			synctest.Wait()
 		}
 		if len(recorded) != works || len(l.queued) != 0 {
@@ -150,14 +150,14 @@ func TestRecordQueueYieldsToNextBurst(t *testing.T) {
 		}
 		l.execute("more")
 		for range maxRecorders {
-			l.finish(l.start(<-l.queued))
+			l.Finish(l.Start(<-l.queued))
 		}
 		synctest.Wait()
 		// Whoever had been let in before the burst began is the last one.
 		if n := len(l.queued); n > 1 {
 			t.Errorf("%d are recorded in a burst", n)
 		}
-		pass(quietTime)
+		pass(maxQuiet)
 		if n := len(l.queued); n < maxRecorders {
 			t.Errorf("%d are recorded after it", n)
 		}
@@ -168,22 +168,22 @@ func TestRecordQueueDrainsDuringEndlessBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newQueueFixture(t)
 		var first time.Duration
-		for start := time.Now(); first == 0 && time.Since(start) < 2*maxBurst; pass(minQuiet / 2) {
+		for start := time.Now(); first == 0 && time.Since(start) < 2*maxWait; pass(minQuiet / 2) {
 			for l.burst(); len(l.queued) > 0; <-l.queued {
 				first = time.Since(start)
 			}
 		}
-		if first == 0 || first > maxBurst+minQuiet {
-			t.Errorf("first record after %s, want one within %s", first, maxBurst)
+		if first == 0 || first > maxWait+minQuiet {
+			t.Errorf("first record after %s, want one within %s", first, maxWait)
 		}
 	})
 }
 
 func TestRecordQueueSkipsRemovedWork(t *testing.T) {
-	b := newRecordQueue()
-	b.add("a")
-	b.add("b")
-	b.remove("a")
+	b := NewQueue()
+	b.Add("a")
+	b.Add("b")
+	b.Remove("a")
 	var got []string
 	for key, ok := b.next(); ok; key, ok = b.next() {
 		got = append(got, key)

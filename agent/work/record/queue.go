@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package record
 
 import (
 	"context"
@@ -15,21 +15,24 @@ const (
 	// maxRecorders bounds how many anchors of the backlog are brought up to date at once:
 	// nobody waits for that, and works do for their executors.
 	maxRecorders = 4
-	// recordRate is how many works a second are recorded before the hub is told of
+	// RecordRate is how many works a second are recorded before the hub is told of
 	// them, after the first recordBurst. The rest of a burst is put off.
-	recordRate  = 20
-	recordBurst = 32
+	RecordRate  = 20
+	RecordBurst = 32
 	// minQuiet, and quietPerWork for each work of the backlog, is how long none must be
-	// put off for a burst to be over; quietTime is always enough.
+	// put off for a burst to be over; maxQuiet is always enough, and after maxWait the
+	// queue no longer waits for that.
+	maxQuiet     = 2 * time.Second
+	maxWait      = 30 * time.Second
 	minQuiet     = 100 * time.Millisecond
 	quietPerWork = 10 * time.Millisecond
 )
 
-// recordQueue holds the works of a burst whose anchors do not yet say what became of
+// Queue holds the works of a burst whose anchors do not yet say what became of
 // what they list. An anchor lists an object before it is applied, so nothing is lost
 // with the backlog; only the object's UID is missing, which the next start learns
 // from its own apply. In a burst that write would be one in three of the spoke's.
-type recordQueue struct {
+type Queue struct {
 	changed chan struct{}
 	// slots has a token for each work that is being recorded.
 	slots   chan struct{}
@@ -42,19 +45,19 @@ type recordQueue struct {
 	lastAdded time.Time
 }
 
-func newRecordQueue() *recordQueue {
-	return &recordQueue{
-		changed: make(chan struct{}, 1), slots: make(chan struct{}, maxRecorders), limiter: rate.NewLimiter(recordRate, recordBurst),
+func NewQueue() *Queue {
+	return &Queue{
+		changed: make(chan struct{}, 1), slots: make(chan struct{}, maxRecorders), limiter: rate.NewLimiter(RecordRate, RecordBurst),
 		pending: map[string]struct{}{}, started: map[string]struct{}{},
 	}
 }
 
-// shouldDelay tells whether the record of a work is to be put off: there were too many
+// ShouldDelay tells whether the record of a work is to be put off: there were too many
 // works of late.
-func (b *recordQueue) shouldDelay() bool { return !b.limiter.Allow() }
+func (b *Queue) ShouldDelay() bool { return !b.limiter.Allow() }
 
-// add puts off the record of a work.
-func (b *recordQueue) add(key string) {
+// Add puts off the record of a work.
+func (b *Queue) Add(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pending[key] = struct{}{}
@@ -66,23 +69,23 @@ func (b *recordQueue) add(key string) {
 }
 
 // remainingQuiet is how long a burst will last at least; it is over when that is not positive.
-func (b *recordQueue) remainingQuiet() time.Duration {
+func (b *Queue) remainingQuiet() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	quiet := min(quietTime, minQuiet+time.Duration(len(b.pending))*quietPerWork)
+	quiet := min(maxQuiet, minQuiet+time.Duration(len(b.pending))*quietPerWork)
 	return quiet - time.Since(b.lastAdded)
 }
 
-// remove: the work is no more.
-func (b *recordQueue) remove(key string) {
+// Remove: the work is no more.
+func (b *Queue) Remove(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.pending, key)
 }
 
-// run queues the works of each burst after its end, a few at a time, until ctx
+// Run queues the works of each burst after its end, a few at a time, until ctx
 // ends. Whoever executes one asks begin.
-func (b *recordQueue) run(ctx context.Context, queue func(key string)) {
+func (b *Queue) Run(ctx context.Context, queue func(key string)) {
 	for {
 		select {
 		case <-b.changed:
@@ -109,8 +112,8 @@ func (b *recordQueue) run(ctx context.Context, queue func(key string)) {
 
 // awaitQuiet returns at the end of a burst. over is false when the burst goes on for too
 // long to be waited for.
-func (b *recordQueue) awaitQuiet(ctx context.Context) (over bool) {
-	end := time.Now().Add(maxBurst)
+func (b *Queue) awaitQuiet(ctx context.Context) (over bool) {
+	end := time.Now().Add(maxWait)
 	for left := b.remainingQuiet(); left > 0 && ctx.Err() == nil; left = b.remainingQuiet() {
 		if left = min(left, time.Until(end)); left <= 0 {
 			return false
@@ -120,7 +123,7 @@ func (b *recordQueue) awaitQuiet(ctx context.Context) (over bool) {
 	return true
 }
 
-func (b *recordQueue) next() (key string, ok bool) {
+func (b *Queue) next() (key string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for key = range b.pending {
@@ -131,8 +134,8 @@ func (b *recordQueue) next() (key string, ok bool) {
 	return "", false
 }
 
-// start tells an execution whether it is the one to record its work. end must follow.
-func (b *recordQueue) start(key string) (turn bool) {
+// Start tells an execution whether it is the one to record its work. end must follow.
+func (b *Queue) Start(key string) (turn bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, turn = b.started[key]
@@ -140,9 +143,19 @@ func (b *recordQueue) start(key string) (turn bool) {
 	return turn
 }
 
-// finish makes room for another.
-func (b *recordQueue) finish(turn bool) {
+// Finish makes room for another.
+func (b *Queue) Finish(turn bool) {
 	if turn {
 		<-b.slots
+	}
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }

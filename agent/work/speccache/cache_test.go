@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package speccache
 
 import (
 	"bytes"
@@ -30,14 +30,14 @@ func incompressible(n int) []byte {
 
 func TestSpecCacheRestoresWorks(t *testing.T) {
 	secrets := fake.NewClientset().CoreV1().Secrets("spokelet-agent")
-	k := &specCache{secrets: secrets, changed: make(chan struct{}, 1)}
+	k := &Cache{secrets: secrets, changed: make(chan struct{}, 1)}
 	var want []resource.Resource
 	for i := range 50 {
 		r := resource.Resource{Key: fmt.Sprintf("multicluster/c/w-%d", i), UID: "u", Generation: int64(i), Body: []byte(fmt.Sprintf(`{"n":%d}`, i))}
 		if i == 7 {
 			r.Body = incompressible(1 << 20)
 		}
-		k.put(r)
+		k.Put(r)
 		want = append(want, r)
 	}
 	if err := k.flush(t.Context(), logr.Discard()); err != nil {
@@ -52,8 +52,8 @@ func TestSpecCacheRestoresWorks(t *testing.T) {
 			t.Errorf("%s has %d bytes", s.Name, n)
 		}
 	}
-	again := &specCache{secrets: secrets, changed: make(chan struct{}, 1)}
-	got, err := again.load(t.Context())
+	again := &Cache{secrets: secrets, changed: make(chan struct{}, 1)}
+	got, err := again.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestSpecCacheRestoresWorks(t *testing.T) {
 	}
 
 	before := len(list.Items)
-	again.delete("multicluster/c/w-7")
+	again.Delete("multicluster/c/w-7")
 	if err := again.flush(t.Context(), logr.Discard()); err != nil {
 		t.Fatal(err)
 	}
@@ -75,23 +75,23 @@ func TestSpecCacheRestoresWorks(t *testing.T) {
 	if len(list.Items) >= before {
 		t.Errorf("%d Secrets before, %d after the large work went", before, len(list.Items))
 	}
-	if got, err = (&specCache{secrets: secrets}).load(t.Context()); err != nil || len(got) != 49 {
+	if got, err = (&Cache{secrets: secrets}).Load(t.Context()); err != nil || len(got) != 49 {
 		t.Errorf("%d works, %v", len(got), err)
 	}
 }
 
 func TestSpecCacheRejectsIncompleteWrite(t *testing.T) {
 	secrets := fake.NewClientset().CoreV1().Secrets("spokelet-agent")
-	k := &specCache{secrets: secrets, changed: make(chan struct{}, 1)}
-	k.put(resource.Resource{Key: "multicluster/c/large", Body: incompressible(1 << 20)})
-	k.put(resource.Resource{Key: "multicluster/c/other", Body: []byte("{}")})
+	k := &Cache{secrets: secrets, changed: make(chan struct{}, 1)}
+	k.Put(resource.Resource{Key: "multicluster/c/large", Body: incompressible(1 << 20)})
+	k.Put(resource.Resource{Key: "multicluster/c/other", Body: []byte("{}")})
 	if err := k.flush(t.Context(), logr.Discard()); err != nil {
 		t.Fatal(err)
 	}
 	if err := secrets.Delete(t.Context(), secretName(shardOf("multicluster/c/large"), 1), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := (&specCache{secrets: secrets}).load(t.Context())
+	got, err := (&Cache{secrets: secrets}).Load(t.Context())
 	if !errors.Is(err, errIncomplete) || len(got) != 1 || got[0].Key != "multicluster/c/other" {
 		t.Errorf("load = %d works, %v", len(got), err)
 	}
