@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 )
 
 const (
@@ -31,8 +32,8 @@ type denialBackoff struct {
 
 // hasDenial tells whether a step was refused, or could not be asked about: both are
 // asked again less and less often.
-func hasDenial(steps []*step) bool {
-	return slices.ContainsFunc(steps, func(s *step) bool { return s.isAccessUnknown || isAccessDenied(s.err) })
+func hasDenial(steps []*plan.Step) bool {
+	return slices.ContainsFunc(steps, func(s *plan.Step) bool { return s.IsAccessUnknown || plan.IsAccessDenied(s.Error) })
 }
 
 // delay is how long a refusal stands before the question is put again.
@@ -71,8 +72,8 @@ type allowedCache struct {
 	drifted map[manifest.ObjectID]bool
 }
 
-func (p *allowedCache) isFor(d *workSpec) bool {
-	return p != nil && p.uid == d.uid && p.generation == d.generation
+func (p *allowedCache) isFor(d *plan.Spec) bool {
+	return p != nil && p.uid == d.UID && p.generation == d.Generation
 }
 
 // recordDrift records whether an object is as it was applied, and returns true when it was so
@@ -97,11 +98,11 @@ func (p *allowedCache) expire() {
 }
 
 // executorNamespaces are those that steps read or write in the name of an executor.
-func executorNamespaces(steps []*step) []string {
+func executorNamespaces(steps []*plan.Step) []string {
 	var namespaces []string
 	for _, s := range steps {
-		if s.options.executor != nil {
-			namespaces = append(namespaces, s.at.Namespace)
+		if s.Options.Executor != nil {
+			namespaces = append(namespaces, s.Target.Namespace)
 		}
 	}
 	slices.Sort(namespaces)
@@ -111,27 +112,27 @@ func executorNamespaces(steps []*step) []string {
 // checkAccess asks whether the work's executor may do what a step does. A step that
 // writes nothing asks once in a review, and what it was told before stands while
 // that cannot be found out: then it is asked again after some time.
-func (e *Engine) checkAccess(ctx context.Context, w *work, s *step, writes bool) (again time.Duration, err error) {
-	if s.options.executor == nil {
+func (e *Engine) checkAccess(ctx context.Context, w *work, s *plan.Step, writes bool) (again time.Duration, err error) {
+	if s.Options.Executor == nil {
 		return 0, nil
 	}
-	sure, before := w.allowed.allowed[s.at.ObjectID]
+	sure, before := w.allowed.allowed[s.Target.ObjectID]
 	if sure && !writes {
 		return 0, nil
 	}
-	obj, err := s.Object(s.at, nil)
+	obj, err := s.Object(s.Target, nil)
 	if err != nil {
 		return 0, err
 	}
-	err = e.executors.Check(ctx, s.accessRequest(s.options.executor, obj))
+	err = e.executors.Check(ctx, s.AccessRequest(s.Options.Executor, obj))
 	switch {
 	case err == nil:
-		w.allowed.allowed[s.at.ObjectID] = true
-	case isAccessDenied(err):
-		delete(w.allowed.allowed, s.at.ObjectID)
+		w.allowed.allowed[s.Target.ObjectID] = true
+	case plan.IsAccessDenied(err):
+		delete(w.allowed.allowed, s.Target.ObjectID)
 		return w.denials.delay(), err
 	case before && !writes:
-		s.isAccessUnknown = true
+		s.IsAccessUnknown = true
 		return w.denials.delay(), nil
 	}
 	return 0, err

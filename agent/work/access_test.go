@@ -13,6 +13,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 )
 
 // stands makes the refusal one that has stood for long.
@@ -51,7 +52,7 @@ func TestUnansweredReviewBacksOff(t *testing.T) {
 	}
 	t.Cleanup(e.executors.Close)
 	account := &workv1.ManifestWorkSubjectServiceAccount{Namespace: "n", Name: "sa"}
-	d := &workSpec{options: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{
+	d := &plan.Spec{ManifestWork: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{
 		Subject: workv1.ManifestWorkExecutorSubject{Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: account},
 	}}}
 	w.spec, w.allowed = d, &allowedCache{allowed: map[manifest.ObjectID]bool{at.ObjectID: false}}
@@ -60,10 +61,10 @@ func TestUnansweredReviewBacksOff(t *testing.T) {
 	e.inventory.RecordRead(at.ObjectID, w.key.String(), appliedContent, nil) // there is nothing to write
 	want := minDenialDelay
 	for n := range 7 {
-		s := &step{at: at, Manifest: manifest, contentHash: appliedContent, options: applyOptions{executor: account}}
-		_, wait, err := e.applyAll(t.Context(), w, d, []*step{s})
-		if err != nil || s.err != nil || wait < want/2 || wait > want {
-			t.Errorf("after %d attempts: wait %s, want up to %s; %v, %v", n+1, wait, want, err, s.err)
+		s := &plan.Step{Target: at, Manifest: manifest, ContentHash: appliedContent, Options: plan.Options{Executor: account}}
+		_, wait, err := e.applyAll(t.Context(), w, d, []*plan.Step{s})
+		if err != nil || s.Error != nil || wait < want/2 || wait > want {
+			t.Errorf("after %d attempts: wait %s, want up to %s; %v, %v", n+1, wait, want, err, s.Error)
 		}
 		want = min(2*want, maxDenialDelay)
 	}

@@ -19,6 +19,7 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -43,9 +44,9 @@ func withoutAccount() map[string]*workv1.ManifestWorkExecutor {
 func TestExecutorWithoutAccountIsRefused(t *testing.T) {
 	for name, x := range withoutAccount() {
 		t.Run(name, func(t *testing.T) {
-			steps := []step{{at: manifest.Target{ObjectID: manifest.ObjectID{Resource: "configmaps", Namespace: "n", Name: "o"}}}}
-			(&Engine{}).resolveOptions(&work{policy: ManifestWork()}, &workSpec{options: workv1.ManifestWorkSpec{Executor: x}}, steps)
-			if err := steps[0].err; !errors.Is(err, errNoExecutor) || !isPermanent(err) || len(applicableSteps(steps)) > 0 {
+			steps := []plan.Step{{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: "configmaps", Namespace: "n", Name: "o"}}}}
+			(&Engine{}).resolveOptions(&work{policy: ManifestWork()}, &plan.Spec{ManifestWork: workv1.ManifestWorkSpec{Executor: x}}, steps)
+			if err := steps[0].Error; !errors.Is(err, plan.ErrNoExecutor) || !plan.IsPermanent(err) || len(plan.ApplicableSteps(steps)) > 0 {
 				t.Errorf("error %v: it is written with the rights of the agent", err)
 			}
 		})
@@ -62,7 +63,7 @@ func TestWorkWithoutExecutorAccountIsNotApplied(t *testing.T) {
 			name := c.name(strings.ReplaceAll(label, " ", "-"))
 			h.ask(name, 1, wire.Work{Spec: workv1.ManifestWorkSpec{Executor: x}}, c.configMap("a"))
 			s := h.says(c, name, 1, conditionApplied, metav1.ConditionFalse)
-			if got, want := message(s, 0), "Failed to apply manifest: "+errNoExecutor.Error(); got != want || c.get("a") != nil {
+			if got, want := message(s, 0), "Failed to apply manifest: "+plan.ErrNoExecutor.Error(); got != want || c.get("a") != nil {
 				t.Errorf("message %q, want %q; the object is there: %t", got, want, c.get("a") != nil)
 			}
 		})
@@ -85,7 +86,7 @@ func TestClusterScopedManifestWithNamespaceIsNotApplied(t *testing.T) {
 	} {
 		name := c.name(dialect)
 		role := fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":%q,"namespace":%q}}`, name, c.namespace)
-		if got := message(publish(name, role, c.configMap(dialect)), 0); !strings.HasSuffix(got, errNamespace.Error()) {
+		if got := message(publish(name, role, c.configMap(dialect)), 0); !strings.HasSuffix(got, plan.ErrNamespace.Error()) {
 			t.Errorf("%s: message %q does not say why", dialect, got)
 		}
 		if _, err := c.kube.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {

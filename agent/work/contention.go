@@ -16,6 +16,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 )
 
 // conditionContended is on a work of which an object is changed again each time it was
@@ -24,17 +25,17 @@ const conditionContended = "Contended"
 
 // noteContention finds out who changes an object that does not stay repaired. The read is
 // one of a repair that waits for up to a minute.
-func (e *Engine) noteContention(ctx context.Context, s *step, now time.Time) {
-	if !e.inventory.IsDamped(s.at.ObjectID, now) {
+func (e *Engine) noteContention(ctx context.Context, s *plan.Step, now time.Time) {
+	if !e.inventory.IsDamped(s.Target.ObjectID, now) {
 		return
 	}
 	text := "it is changed each time"
-	if live, err := e.spoke.getMetadata(ctx, s.at); err == nil {
+	if live, err := e.spoke.getMetadata(ctx, s.Target); err == nil {
 		if obj, err := manifest.Decode(s.Raw); err == nil {
 			text = contentionText(live.ManagedFields, obj)
 		}
 	}
-	e.requeue(e.inventory.SetContention(s.at.ObjectID, text))
+	e.requeue(e.inventory.SetContention(s.Target.ObjectID, text))
 }
 
 // contentionText names a field of a manifest that somebody else has written, and who.

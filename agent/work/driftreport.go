@@ -10,32 +10,32 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
 // reportDrift reads the objects of a work that is to be compared and not applied, and
 // follows them from then on. What the work applied before stays its own.
-func (e *Engine) reportDrift(ctx context.Context, w *work, d *workSpec) error {
+func (e *Engine) reportDrift(ctx context.Context, w *work, d *plan.Spec) error {
 	if w.recordRefusal(d) {
 		e.publishStatus(w)
 		return nil
 	}
-	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
+	steps := plan.Build(ctx, d.Manifests, e.spoke.kinds.Resolve, e.cfg.Namespaces)
 	e.resolveOptions(w, d, steps)
 	e.waitForKinds(w, steps)
 	compared := map[manifest.ObjectID]struct{}{}
 	for i := range steps {
 		s := &steps[i]
-		if s.err != nil {
+		if s.Error != nil {
 			continue
 		}
-		compared[s.at.ObjectID] = struct{}{}
+		compared[s.Target.ObjectID] = struct{}{}
 		if err := e.compareStep(ctx, w, d, s); err != nil {
-			s.err = &manifest.FetchError{Err: err}
+			s.Error = &manifest.FetchError{Err: err}
 		}
 	}
 	e.updateCompared(w, compared)
@@ -53,70 +53,51 @@ func (e *Engine) reportDrift(ctx context.Context, w *work, d *workSpec) error {
 
 // compareStep has the object of a manifest watched with its content, and reads it where
 // no event may tell of it soon.
-func (e *Engine) compareStep(ctx context.Context, w *work, d *workSpec, s *step) error {
+func (e *Engine) compareStep(ctx context.Context, w *work, d *plan.Spec, s *plan.Step) error {
 	key := w.key.String()
 	owned := false
 	if w.anchor != nil {
-		_, owned = w.anchor.Objects[s.at.ObjectID]
+		_, owned = w.anchor.Objects[s.Target.ObjectID]
 	}
 	if !owned {
-		e.inventory.AddClaim(s.at, key, "")
+		e.inventory.AddClaim(s.Target, key, "")
 	}
-	s.reader = e.comparingReader(ctx, w, d, s)
-	want := s.desiredState()
+	s.Reader = e.comparingReader(ctx, w, d, s)
+	want := s.DesiredState()
 	// Other works go on to write the references that this one has, and nobody is its rival.
 	want.IsPassive, want.IsOwner = true, want.IsOwner && owned
-	e.requeue(e.inventory.SetDesired(s.at.ObjectID, key, want))
-	if !e.inventory.NeedsRead(s.at.ObjectID) {
+	e.requeue(e.inventory.SetDesired(s.Target.ObjectID, key, want))
+	if !e.inventory.NeedsRead(s.Target.ObjectID) {
 		return nil
 	}
-	obj, err := e.spoke.getObject(ctx, s.at)
+	obj, err := e.spoke.getObject(ctx, s.Target)
 	if err != nil {
 		return err
 	}
 	if obj == nil {
-		e.requeue(e.inventory.RecordLookup(s.at.ObjectID, nil))
+		e.requeue(e.inventory.RecordLookup(s.Target.ObjectID, nil))
 		return nil
 	}
-	e.requeue(e.inventory.RecordLookup(s.at.ObjectID, inventory.NewObservedObject(obj)))
-	e.inventory.RecordReadings(s.at.ObjectID, obj.GetResourceVersion(), inventory.ReadAll(e.inventory.Readers(s.at.ObjectID), obj))
+	e.requeue(e.inventory.RecordLookup(s.Target.ObjectID, inventory.NewObservedObject(obj)))
+	e.inventory.RecordReadings(s.Target.ObjectID, obj.GetResourceVersion(), inventory.ReadAll(e.inventory.Readers(s.Target.ObjectID), obj))
 	return nil
 }
 
 // comparingReader returns the reader of a manifest that compares besides; always the same for
 // one version of the work.
-func (e *Engine) comparingReader(ctx context.Context, w *work, d *workSpec, s *step) *inventory.Reader {
+func (e *Engine) comparingReader(ctx context.Context, w *work, d *plan.Spec, s *plan.Step) *inventory.Reader {
 	if w.readersFor != d {
 		w.readersFor, w.readers = d, map[manifest.ObjectID]*inventory.Reader{}
 	}
-	if r := w.readers[s.at.ObjectID]; r != nil && r.Comparison != nil {
+	if r := w.readers[s.Target.ObjectID]; r != nil && r.Comparison != nil {
 		return r
 	}
-	r := &inventory.Reader{Generation: d.generation, Comparison: s.comparison(ctx)}
-	if s.reader != nil {
-		r.Feedback, r.Rules = s.reader.Feedback, s.reader.Rules
+	r := &inventory.Reader{Generation: d.Generation, Comparison: s.Comparison(ctx)}
+	if s.Reader != nil {
+		r.Feedback, r.Rules = s.Reader.Feedback, s.Reader.Rules
 	}
-	w.readers[s.at.ObjectID] = r
+	w.readers[s.Target.ObjectID] = r
 	return r
-}
-
-// comparison is with what would be written to an object that exists.
-func (s *step) comparison(ctx context.Context) *inventory.Comparison {
-	c := &inventory.Comparison{IsSecret: s.isSecret(), Required: &unstructured.Unstructured{}}
-	whole, err := manifest.Decode(s.Raw)
-	if err != nil {
-		return &inventory.Comparison{Err: err, IsSecret: c.IsSecret}
-	}
-	pruned, err := s.options.ignoredFields.Prune(ctx, whole, true)
-	if err != nil {
-		return &inventory.Comparison{Err: err, IsSecret: c.IsSecret}
-	}
-	text, err := manifest.Configuration(pruned.Object, s.at, nil)
-	if err == nil {
-		err = c.Required.UnmarshalJSON(text)
-	}
-	c.Err = err
-	return c
 }
 
 // updateCompared ends the claims of a work on objects that are compared no more, and

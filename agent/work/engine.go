@@ -22,6 +22,7 @@ import (
 	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/agent/work/speccache"
 	"github.com/spokelet/spokelet/api/wire"
@@ -232,22 +233,22 @@ func (e *Engine) setSpec(r resource.Resource, copied bool) error {
 	if err := e.validateWork(key, body); err != nil {
 		return err
 	}
-	d := &workSpec{
-		uid: r.UID, generation: body.Generation, isDeleting: body.Deleting, isCached: copied, received: time.Now(),
-		isSuspended: body.Suspended, appliedGeneration: body.AppliedGeneration, reportsDrift: body.ReportDrift,
-		hubHash: body.HubHash, labels: body.Labels, reportsHealth: body.Healthy,
-		options: body.Spec,
+	d := &plan.Spec{
+		UID: r.UID, Generation: body.Generation, IsDeleting: body.Deleting, IsCached: copied, Received: time.Now(),
+		IsSuspended: body.Suspended, AppliedGeneration: body.AppliedGeneration, ReportsDrift: body.ReportDrift,
+		HubHash: body.HubHash, Labels: body.Labels, ReportsHealth: body.Healthy,
+		ManifestWork: body.Spec,
 	}
-	d.options.Workload.Manifests = nil
+	d.ManifestWork.Workload.Manifests = nil
 	if n := len(body.Spec.Workload.Manifests); n > manifest.MaxCount {
-		d.refusal = &manifest.TooManyError{Manifests: n}
+		d.Refusal = &manifest.TooManyError{Manifests: n}
 	} else {
-		d.manifests = manifest.ParseAll(body.Spec.Workload.Manifests)
+		d.Manifests = manifest.ParseAll(body.Spec.Workload.Manifests)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if d.hubHash != "" && d.hubHash != e.hubHash && (!copied || e.hubHash == "") {
-		e.hubHash = d.hubHash
+	if d.HubHash != "" && d.HubHash != e.hubHash && (!copied || e.hubHash == "") {
+		e.hubHash = d.HubHash
 	}
 	w := e.ensureWork(p, key)
 	w.mu.Lock()
@@ -309,11 +310,11 @@ func (e *Engine) execute(ctx context.Context, key string) {
 	}
 	w.recordNow = recording
 	if d := w.currentSpec(); d != w.attempted {
-		if d != nil && w.uid != "" && w.uid != d.uid {
+		if d != nil && w.uid != "" && w.uid != d.UID {
 			w.resetStatus()
 		}
 		if d != nil {
-			w.uid = d.uid
+			w.uid = d.UID
 		}
 		w.attempted, w.failures = d, 0
 		w.denials.reset()
@@ -370,11 +371,11 @@ func (e *Engine) publishStatus(w *work) {
 	e.metrics.observeStatus(w)
 }
 
-func (e *Engine) publishFinalized(w *work, d *workSpec) {
+func (e *Engine) publishFinalized(w *work, d *plan.Spec) {
 	w.publishMu.Lock()
 	defer w.publishMu.Unlock()
 	e.inventory.TakeFirstEvent(w.key.String())
-	e.sendStatus(w, wire.WorkStatus{ObservedGeneration: d.generation, Finalized: true}, d.uid, time.Time{})
+	e.sendStatus(w, wire.WorkStatus{ObservedGeneration: d.Generation, Finalized: true}, d.UID, time.Time{})
 }
 
 // sendStatus publishes a status that tells of events since a time. One that is too

@@ -149,5 +149,5 @@ func (w *work) getUnknownSince() time.Time {
 func (w *work) isUnconfirmed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.spec == nil || w.spec.isCached
+	return w.spec == nil || w.spec.IsCached
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/agent/work/record"
 )
 
@@ -26,21 +27,21 @@ import (
 // how long to wait before the next look, 0 for none.
 func (e *Engine) reconcile(ctx context.Context, w *work) (time.Duration, error) {
 	d := w.currentSpec()
-	if d.mayWrite() {
+	if d.MayWrite() {
 		e.updateCompared(w, nil)
 		w.endComparison()
 	}
 	switch {
 	case d == nil:
 		return e.evict(ctx, w)
-	case d.isSuspended:
+	case d.IsSuspended:
 		return 0, e.suspend(ctx, w, d)
 	}
 	w.setSuspended(nil)
 	switch {
-	case d.isDeleting:
+	case d.IsDeleting:
 		return 0, e.finalize(ctx, w, d)
-	case d.reportsDrift:
+	case d.ReportsDrift:
 		return 0, e.reportDrift(ctx, w, d)
 	default:
 		return e.apply(ctx, w, d)
@@ -48,8 +49,8 @@ func (e *Engine) reconcile(ctx context.Context, w *work) (time.Duration, error) 
 }
 
 // apply makes the objects of a work what its manifests say.
-func (e *Engine) apply(ctx context.Context, w *work, d *workSpec) (time.Duration, error) {
-	if d.isCached && (w.anchor == nil || w.anchor.IsDeleting) {
+func (e *Engine) apply(ctx context.Context, w *work, d *plan.Spec) (time.Duration, error) {
+	if d.IsCached && (w.anchor == nil || w.anchor.IsDeleting) {
 		return 0, nil // from our own copy alone nothing is begun: the hub may have deleted it since
 	}
 	if w.isComplete() {
@@ -62,7 +63,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *workSpec) (time.Duration
 		return 0, nil
 	}
 	e.releaseAnchor(w, d)
-	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
+	steps := plan.Build(ctx, d.Manifests, e.spoke.kinds.Resolve, e.cfg.Namespaces)
 	e.resolveOptions(w, d, steps)
 	e.waitForKinds(w, steps)
 	complete, err := e.restoreCompletion(ctx, w, d, steps)
@@ -73,11 +74,11 @@ func (e *Engine) apply(ctx context.Context, w *work, d *workSpec) (time.Duration
 		e.publishStatus(w)
 		return 0, err
 	}
-	order := applicableSteps(steps)
+	order := plan.ApplicableSteps(steps)
 	err = e.ensureAnchor(ctx, w, order)
 	if err != nil {
 		for _, s := range order {
-			s.err = err
+			s.Error = err
 		}
 		w.recordOutcomes(d, steps, nil)
 		e.publishStatus(w)
@@ -90,7 +91,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *workSpec) (time.Duration
 	unrecorded := e.recordAnchorState(ctx, w)
 	w.recordOutcomes(d, steps, results)
 	e.publishStatus(w)
-	if gone := removedObjects(w.anchor.Objects, steps); len(gone) > 0 {
+	if gone := plan.RemovedObjects(w.anchor.Objects, steps); len(gone) > 0 {
 		if err := e.pruneObjects(ctx, w, gone); err != nil {
 			return wait, err
 		}
@@ -101,7 +102,7 @@ func (e *Engine) apply(ctx context.Context, w *work, d *workSpec) (time.Duration
 }
 
 // applyAll takes steps in order, as long as they are what is wanted.
-func (e *Engine) applyAll(ctx context.Context, w *work, d *workSpec, order []*step) (map[int]result, time.Duration, error) {
+func (e *Engine) applyAll(ctx context.Context, w *work, d *plan.Spec, order []*plan.Step) (map[int]result, time.Duration, error) {
 	e.beginReview(w, d, order)
 	results := map[int]result{}
 	var wait time.Duration
@@ -168,15 +169,15 @@ func (e *Engine) recordAnchorList(ctx context.Context, w *work) error {
 }
 
 // joinErrors joins what another attempt may mend.
-func joinErrors(steps []step) error {
+func joinErrors(steps []plan.Step) error {
 	n := 0
 	var first error
 	for _, s := range steps {
-		if s.err == nil || isPermanent(s.err) {
+		if s.Error == nil || plan.IsPermanent(s.Error) {
 			continue
 		}
 		if n++; first == nil {
-			first = s.err
+			first = s.Error
 		}
 	}
 	if first == nil {
@@ -187,7 +188,7 @@ func joinErrors(steps []step) error {
 
 // ensureAnchor makes sure that the anchor exists and lists every step before any of
 // them is taken.
-func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error {
+func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*plan.Step) error {
 	if w.anchor == nil {
 		w.anchor = record.NewAnchor()
 	}
@@ -200,13 +201,13 @@ func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error
 	}
 	var added []manifest.ObjectID
 	for _, s := range order {
-		if t, ok := a.Objects[s.at.ObjectID]; ok {
+		if t, ok := a.Objects[s.Target.ObjectID]; ok {
 			t.Ordinal = s.Ordinal
-			a.Objects[s.at.ObjectID] = t
+			a.Objects[s.Target.ObjectID] = t
 			continue
 		}
-		added = append(added, s.at.ObjectID)
-		a.Objects[s.at.ObjectID] = record.Object{Target: s.at, Ordinal: s.Ordinal}
+		added = append(added, s.Target.ObjectID)
+		a.Objects[s.Target.ObjectID] = record.Object{Target: s.Target, Ordinal: s.Ordinal}
 	}
 	if err := e.writeAnchorList(ctx, w, len(added) > 0); err != nil {
 		for _, id := range added { // they are not listed, and the next attempt must know
@@ -221,7 +222,7 @@ func (e *Engine) ensureAnchor(ctx context.Context, w *work, order []*step) error
 		e.inventory.AddClaim(t.Target, w.key.String(), a.UID)
 	}
 	for _, s := range order {
-		e.requeue(e.inventory.SetDesired(s.at.ObjectID, w.key.String(), s.desiredState()))
+		e.requeue(e.inventory.SetDesired(s.Target.ObjectID, w.key.String(), s.DesiredState()))
 	}
 	return nil
 }
@@ -304,79 +305,79 @@ type result struct {
 
 // applyStep applies one manifest unless its object is as it was left. Whoever the
 // work acts for is asked for in either case.
-func (e *Engine) applyStep(ctx context.Context, w *work, s *step) (result, time.Duration) {
+func (e *Engine) applyStep(ctx context.Context, w *work, s *plan.Step) (result, time.Duration) {
 	key := w.key.String()
 	now := time.Now()
-	due, wait := e.inventory.NextAction(s.at.ObjectID, key, s.contentHash, now)
-	s.isNewContent = e.inventory.IsNewContent(s.at.ObjectID, key, s.contentHash)
-	writes := due != inventory.ActionNone && wait == 0 && !w.isManifestComplete(s.at.ObjectID)
-	if w.allowed.recordDrift(s.at.ObjectID, due == inventory.ActionApply && !s.isNewContent) && !e.executors.IsWatching() {
+	due, wait := e.inventory.NextAction(s.Target.ObjectID, key, s.ContentHash, now)
+	s.IsNewContent = e.inventory.IsNewContent(s.Target.ObjectID, key, s.ContentHash)
+	writes := due != inventory.ActionNone && wait == 0 && !w.isManifestComplete(s.Target.ObjectID)
+	if w.allowed.recordDrift(s.Target.ObjectID, due == inventory.ActionApply && !s.IsNewContent) && !e.executors.IsWatching() {
 		w.reviews.recordDrift(now)
 	}
 	again, err := e.checkAccess(ctx, w, s, writes)
-	if s.err = err; err != nil {
+	if s.Error = err; err != nil {
 		return result{}, again
 	}
 	if !writes {
 		// What cannot be read now is read at its next event.
 		_ = e.readForRules(ctx, s)
-		_, left := e.inventory.Contention(s.at.ObjectID, now)
-		return w.lastResult(s.at.ObjectID), shorterWait(shorterWait(wait, again), left)
+		_, left := e.inventory.Contention(s.Target.ObjectID, now)
+		return w.lastResult(s.Target.ObjectID), shorterWait(shorterWait(wait, again), left)
 	}
 	r := e.writeStep(ctx, w, s, due, now)
-	_, left := e.inventory.Contention(s.at.ObjectID, now)
+	_, left := e.inventory.Contention(s.Target.ObjectID, now)
 	return r, left
 }
 
 // writeStep writes one manifest to its object, or the references alone that the object
 // lacks.
-func (e *Engine) writeStep(ctx context.Context, w *work, s *step, due inventory.Action, now time.Time) result {
+func (e *Engine) writeStep(ctx context.Context, w *work, s *plan.Step, due inventory.Action, now time.Time) result {
 	key := w.key.String()
-	unlock, err := e.inventory.Lock(ctx, s.at.ObjectID)
-	if s.err = err; err != nil {
+	unlock, err := e.inventory.Lock(ctx, s.Target.ObjectID)
+	if s.Error = err; err != nil {
 		return result{}
 	}
 	defer unlock()
-	owners := e.inventory.BeginWrite(s.at.ObjectID, key, now)
+	owners := e.inventory.BeginWrite(s.Target.ObjectID, key, now)
 	e.noteContention(ctx, s, now)
 	if due == inventory.ActionAddOwner {
 		var got *inventory.ObservedObject
-		got, s.err = e.addMissingOwners(ctx, s, owners)
-		e.requeue(e.inventory.RecordOwnerWrite(s.at.ObjectID, got))
-		return w.lastResult(s.at.ObjectID)
+		got, s.Error = e.addMissingOwners(ctx, s, owners)
+		e.requeue(e.inventory.RecordOwnerWrite(s.Target.ObjectID, got))
+		return w.lastResult(s.Target.ObjectID)
 	}
 	got, err := e.writeObject(ctx, w, s, owners)
 	e.metrics.observeApply(time.Since(now), err)
-	if s.options.strategy == workv1.UpdateStrategyTypeReadOnly && err == nil {
-		e.requeue(e.inventory.RecordRead(s.at.ObjectID, key, s.contentHash, got.observed))
+	if s.Options.Strategy == workv1.UpdateStrategyTypeReadOnly && err == nil {
+		e.requeue(e.inventory.RecordRead(s.Target.ObjectID, key, s.ContentHash, got.observed))
 	} else {
-		e.requeue(e.inventory.RecordApply(s.at.ObjectID, key, s.contentHash, got.observed, s.options.driftPolicy()))
+		e.requeue(e.inventory.RecordApply(s.Target.ObjectID, key, s.ContentHash, got.observed, s.Options.DriftPolicy()))
 	}
 	return e.recordAnswer(ctx, w, s, got, err)
 }
 
 // recordAnswer takes note of the answer to one write.
-func (e *Engine) recordAnswer(ctx context.Context, w *work, s *step, got writeResult, err error) result {
-	t := w.anchor.Objects[s.at.ObjectID]
+func (e *Engine) recordAnswer(ctx context.Context, w *work, s *plan.Step, got writeResult, err error) result {
+	t := w.anchor.Objects[s.Target.ObjectID]
 	if err != nil {
-		s.err = err
+		s.Error = err
 		t.IsUncertain = t.IsUncertain || !record.IsRejected(err)
-		w.anchor.Objects[s.at.ObjectID] = t
+		w.anchor.Objects[s.Target.ObjectID] = t
 		return result{}
 	}
 	if got.obj != nil {
-		e.inventory.RecordReadings(s.at.ObjectID, got.obj.GetResourceVersion(), inventory.ReadAll(e.inventory.Readers(s.at.ObjectID), got.obj))
+		e.inventory.RecordReadings(s.Target.ObjectID, got.obj.GetResourceVersion(), inventory.ReadAll(e.inventory.Readers(s.Target.ObjectID), got.obj))
 	} else {
 		_ = e.readForRules(ctx, s)
 	}
 	if got.observed == nil {
 		t.UID = ""
-		w.anchor.Objects[s.at.ObjectID] = t
+		w.anchor.Objects[s.Target.ObjectID] = t
 		return result{}
 	}
-	w.anchor.Objects[s.at.ObjectID] = e.updateTracked(w, t, got.observed.UID, got.origin)
+	w.anchor.Objects[s.Target.ObjectID] = e.updateTracked(w, t, got.observed.UID, got.origin)
 	r := result{generation: got.observed.Generation, warning: warningText(s.OmittedFields(), got.unknownFields)}
-	w.setResult(s.at.ObjectID, r)
+	w.setResult(s.Target.ObjectID, r)
 	return r
 }
 

@@ -18,32 +18,33 @@ import (
 	"k8s.io/client-go/util/csaupgrade"
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
+	"github.com/spokelet/spokelet/agent/work/plan"
 )
 
 // applyWithTakeover applies a configuration by server-side apply. What this agent wrote before in
 // another way, by updates or as another manager, is the work's own all the same: it is
 // neither a conflict, nor does a field stay that the manifest no longer has.
-func (e *Engine) applyWithTakeover(ctx context.Context, w *work, s *step, configuration []byte) (writeResult, error) {
-	got, err := e.spoke.apply(ctx, s.at, configuration, s.options, s.reader != nil)
-	if !s.isNewContent || err != nil && !apierrors.IsConflict(err) {
+func (e *Engine) applyWithTakeover(ctx context.Context, w *work, s *plan.Step, configuration []byte) (writeResult, error) {
+	got, err := e.spoke.apply(ctx, s.Target, configuration, s.Options, s.Reader != nil)
+	if !s.IsNewContent || err != nil && !apierrors.IsConflict(err) {
 		return got, err
 	}
-	others := e.inventory.OtherWriters(s.at.ObjectID, w.key.String())
-	if err == nil && len(formerManagers(got.fields, s.options.manager, others)) == 0 {
+	others := e.inventory.OtherWriters(s.Target.ObjectID, w.key.String())
+	if err == nil && len(formerManagers(got.fields, s.Options.Manager, others)) == 0 {
 		return got, nil
 	}
-	live, readErr := e.spoke.getMetadata(ctx, s.at)
+	live, readErr := e.spoke.getMetadata(ctx, s.Target)
 	if readErr != nil {
 		return writeResult{}, cmp.Or(err, readErr)
 	}
-	earlier := formerManagers(live.ManagedFields, s.options.manager, others)
+	earlier := formerManagers(live.ManagedFields, s.Options.Manager, others)
 	if len(earlier) == 0 {
 		return got, err
 	}
 	if err := e.takeOverFields(ctx, s, live, earlier); err != nil {
 		return writeResult{}, err
 	}
-	return e.spoke.apply(ctx, s.at, configuration, s.options, s.reader != nil)
+	return e.spoke.apply(ctx, s.Target, configuration, s.Options, s.Reader != nil)
 }
 
 // formerManagers are those of ours that wrote fields and that nobody writes as any more:
@@ -76,21 +77,21 @@ func hasOwnersOnly(f *metav1.FieldsV1) bool {
 }
 
 // takeOverFields makes the fields of earlier managers those of the present one.
-func (e *Engine) takeOverFields(ctx context.Context, s *step, live *metav1.PartialObjectMetadata, earlier sets.Set[string]) error {
+func (e *Engine) takeOverFields(ctx context.Context, s *plan.Step, live *metav1.PartialObjectMetadata, earlier sets.Set[string]) error {
 	for i := range live.ManagedFields {
 		// Of applies csaupgrade takes over none.
-		if f := &live.ManagedFields[i]; f.Manager != s.options.manager && f.Subresource == "" && earlier.Has(f.Manager) {
+		if f := &live.ManagedFields[i]; f.Manager != s.Options.Manager && f.Subresource == "" && earlier.Has(f.Manager) {
 			f.Operation = metav1.ManagedFieldsOperationUpdate
 		}
 	}
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, earlier, s.options.manager)
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, earlier, s.Options.Manager)
 	if err != nil {
 		return fmt.Errorf("take over fields: %w", err)
 	}
 	if patch == nil {
 		return nil
 	}
-	_, err = e.spoke.metadata.Resource(s.at.GVR()).Namespace(s.at.Namespace).Patch(ctx, s.at.Name, types.JSONPatchType, patch,
-		metav1.PatchOptions{FieldManager: s.options.manager})
+	_, err = e.spoke.metadata.Resource(s.Target.GVR()).Namespace(s.Target.Namespace).Patch(ctx, s.Target.Name, types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: s.Options.Manager})
 	return err
 }

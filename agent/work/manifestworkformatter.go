@@ -4,7 +4,6 @@
 package work
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,11 +12,10 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/conditionrules"
-	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/feedback"
-	"github.com/spokelet/spokelet/agent/work/ignorefields"
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -31,23 +29,15 @@ const maxObjects = 8
 // manifestWorkFormatter are OCM's, to the letter.
 type manifestWorkFormatter struct{}
 
-func (manifestWorkFormatter) failure(s *step) (reason, message string) {
-	if isIgnoreFieldsError(s.err) {
-		return "AppliedManifestSSAIgnoreFieldError", "Failed to process ignoreFields: " + manifest.DescribeError(s.err, false)
+func (manifestWorkFormatter) failure(s *plan.Step) (reason, message string) {
+	if plan.IsIgnoreFieldsError(s.Error) {
+		return "AppliedManifestSSAIgnoreFieldError", "Failed to process ignoreFields: " + manifest.DescribeError(s.Error, false)
 	}
-	text := s.failureText()
-	if isAccessDenied(s.err) {
+	text := s.FailureText()
+	if plan.IsAccessDenied(s.Error) {
 		text += fmt.Sprintf(", will try again in %s", maxDenialDelay)
 	}
 	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + text
-}
-
-// failureText says why a step was not taken.
-func (s *step) failureText() string {
-	if unknown, ok := errors.AsType[*manifest.UnknownKindError](s.err); ok {
-		return manifest.DescribeError(unknown, false)
-	}
-	return manifest.DescribeError(s.err, s.isSecret())
 }
 
 func (manifestWorkFormatter) setManifestConditions(w *work, o *outcome, seen objectReader, now metav1.Time) {
@@ -182,16 +172,4 @@ func workName(key string) string {
 		return "ManifestWork " + k.Name
 	}
 	return "Work " + k.Name
-}
-
-// isIgnoreFieldsError tells that the fields that a work ignores cannot be found.
-func isIgnoreFieldsError(err error) bool {
-	var expression *ignorefields.ExpressionError
-	return errors.As(err, &expression)
-}
-
-// isAccessDenied tells that the work's executor may not do a step.
-func isAccessDenied(err error) bool {
-	var refused *executor.NotAllowedError
-	return errors.As(err, &refused)
 }

@@ -65,7 +65,7 @@ func (m *metrics) observeStatus(w *work) {
 		return
 	}
 	w.reported = w.outcomesOf
-	m.latency.Observe(time.Since(w.outcomesOf.received).Seconds())
+	m.latency.Observe(time.Since(w.outcomesOf.Received).Seconds())
 }
 
 // stateCollector counts when it is read, so that nothing has to be kept in step.
@@ -87,9 +87,9 @@ func (w *work) state() string {
 	switch {
 	case w.spec == nil:
 		return stateOrphaned
-	case !w.spec.mayWrite():
+	case !w.spec.MayWrite():
 		return stateSuspended
-	case w.spec.isDeleting:
+	case w.spec.IsDeleting:
 		return stateDeleting
 	}
 	for _, c := range w.conditions {

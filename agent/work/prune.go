@@ -16,6 +16,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -23,11 +24,11 @@ import (
 // pruneObjects removes tracked objects, wave by wave. What is gone leaves the anchor's
 // list; what is still going stays on it, and its last event brings us back.
 func (e *Engine) pruneObjects(ctx context.Context, w *work, list []record.Object) error {
-	for _, wave := range deletionWaves(list) {
+	for _, wave := range plan.DeletionWaves(list) {
 		var failed error
 		pending := false
 		for _, t := range wave {
-			if !w.currentSpec().mayWrite() {
+			if !w.currentSpec().MayWrite() {
 				return errSuperseded // it has queued the work
 			}
 			gone, err := e.removeObject(ctx, w, t)
@@ -75,7 +76,7 @@ func (e *Engine) removeObject(ctx context.Context, w *work, t record.Object) (go
 	if t.UID == "" && !t.IsUncertain && !e.inventory.MayBeOwner(t.ObjectID, key) {
 		return true, nil // every apply was refused, so there is nothing of ours
 	}
-	if d := w.currentSpec(); d != nil && isOrphaned(d.options.DeleteOption, t.Identifier()) {
+	if d := w.currentSpec(); d != nil && plan.IsOrphaned(d.ManifestWork.DeleteOption, t.Identifier()) {
 		return e.detachOrphan(ctx, t.Target, a.UID)
 	}
 	if gone, done := e.removeByWatch(ctx, w, t); done {
@@ -262,12 +263,12 @@ func (e *Engine) ownerTarget(ctx context.Context, o metav1.OwnerReference, names
 		at.Resource = record.AnchorResource(o).Resource
 		return at, nil
 	}
-	kind, err := e.spoke.kinds.resolve(ctx, gvk)
+	kind, err := e.spoke.kinds.Resolve(ctx, gvk)
 	if err != nil {
 		return manifest.Target{}, err
 	}
-	at.Resource = kind.resource
-	if kind.namespaced {
+	at.Resource = kind.Resource
+	if kind.Namespaced {
 		at.Namespace = namespace
 	}
 	return at, nil
@@ -314,7 +315,7 @@ func (e *Engine) removeOwnerReference(ctx context.Context, at manifest.Target, a
 
 // finalize collects everything of a work and then says so. The anchor is marked
 // first, so that a restart from our own copy does not begin anew.
-func (e *Engine) finalize(ctx context.Context, w *work, d *workSpec) error {
+func (e *Engine) finalize(ctx context.Context, w *work, d *plan.Spec) error {
 	if err := e.findAnchorForDeletion(ctx, w, d); err != nil {
 		return err
 	}
@@ -343,11 +344,11 @@ func (e *Engine) finalize(ctx context.Context, w *work, d *workSpec) error {
 
 // findAnchorForDeletion finds the anchor of a work that is to be deleted and that this process has
 // never applied: another one of this agent's may have.
-func (e *Engine) findAnchorForDeletion(ctx context.Context, w *work, d *workSpec) error {
+func (e *Engine) findAnchorForDeletion(ctx context.Context, w *work, d *plan.Spec) error {
 	if w.anchor != nil || w.policy.Dialect != wire.DialectManifestWork || w.anchorSearchedFor == d {
 		return nil
 	}
-	name := d.hubHash + "-" + w.key.Name
+	name := d.HubHash + "-" + w.key.Name
 	u, err := e.store(w.policy).Client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		w.anchorSearchedFor = d

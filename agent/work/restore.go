@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -159,7 +160,7 @@ func (e *Engine) restoreOwnership(key string) {
 		return
 	}
 	for _, t := range w.anchor.Objects {
-		if !d.ownsObject(t.Identifier()) {
+		if !d.OwnsObject(t.Identifier()) {
 			e.inventory.DropOwnership(t.Target, key, w.anchor.UID)
 		}
 	}
@@ -182,11 +183,11 @@ func (e *Engine) setAnchorName(w *work, name string) {
 // the anchor stands for no work then, and is evicted. Until that it keeps what it owns,
 // and gains nothing: an object that the work orphaned under the old hash would be
 // deleted with the anchor.
-func (e *Engine) releaseAnchor(w *work, d *workSpec) {
+func (e *Engine) releaseAnchor(w *work, d *plan.Spec) {
 	if w.policy.Dialect != wire.DialectManifestWork {
 		return
 	}
-	name := d.hubHash + "-" + w.key.Name
+	name := d.HubHash + "-" + w.key.Name
 	before := w.anchorName()
 	if before == name {
 		return

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/tunnel/resource"
@@ -59,7 +60,7 @@ func TestOrphanedObjectHasNoOwnerAfterHubMoved(t *testing.T) {
 		reason string
 		moves  func(e *Engine, w *work)
 	}{
-		"while the agent runs": {reason: "the work held the old anchor", moves: func(e *Engine, w *work) { e.releaseAnchor(w, &workSpec{hubHash: "B"}) }},
+		"while the agent runs": {reason: "the work held the old anchor", moves: func(e *Engine, w *work) { e.releaseAnchor(w, &plan.Spec{HubHash: "B"}) }},
 		"before it started":    {reason: "the old anchor is read", moves: func(e *Engine, w *work) { e.bindAnchor(w.policy, orphanKey("A-w"), "A-w", w.anchor) }},
 	}
 	for name, tc := range tests {
@@ -103,14 +104,14 @@ func anchored(t *testing.T, hash string) (*Engine, *work, manifest.Target) {
 func TestAnchorTakenOverAgainIsNotEvicted(t *testing.T) {
 	e, w, at := anchored(t, "A")
 	e.inventory.AddClaim(at, w.key.String(), w.anchor.UID)
-	e.releaseAnchor(w, &workSpec{hubHash: "B"})
+	e.releaseAnchor(w, &plan.Spec{HubHash: "B"})
 	nobodys := e.lookup(orphanKey("A-w").String())
 	nobodys.anchor.EvictionStart = time.Now()
 	if wait, err := e.evict(t.Context(), nobodys); wait == 0 || err != nil {
 		t.Fatalf("in its grace: wait %s, %v", wait, err)
 	}
 	queued(e.queue)
-	e.releaseAnchor(w, &workSpec{hubHash: "A"})
+	e.releaseAnchor(w, &plan.Spec{HubHash: "A"})
 	if diff := cmp.Diff([]string{nobodys.key.String()}, queued(e.queue)); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
 	}

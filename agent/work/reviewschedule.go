@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 )
 
 const (
@@ -167,8 +168,8 @@ func (r *reviewSchedule) delay(now time.Time) time.Duration {
 // beginReview decides what a run of a work asks about: everything when the work is
 // another version, or rights have changed; where nobody watches the rights, when an
 // object has strayed.
-func (e *Engine) beginReview(w *work, d *workSpec, order []*step) {
-	if d.options.Executor == nil {
+func (e *Engine) beginReview(w *work, d *plan.Spec, order []*plan.Step) {
+	if d.ManifestWork.Executor == nil {
 		if w.allowed != nil {
 			w.allowed = nil
 			w.reviews.setNamespaces(nil)
@@ -182,7 +183,7 @@ func (e *Engine) beginReview(w *work, d *workSpec, order []*step) {
 	now := time.Now()
 	switch {
 	case !w.allowed.isFor(d):
-		w.allowed = &allowedCache{uid: d.uid, generation: d.generation, allowed: map[manifest.ObjectID]bool{}}
+		w.allowed = &allowedCache{uid: d.UID, generation: d.Generation, allowed: map[manifest.ObjectID]bool{}}
 		w.reviews.begin(now)
 	case w.reviews.beginIfDue(now):
 		w.allowed.expire()

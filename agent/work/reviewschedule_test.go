@@ -18,6 +18,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/internal/testing/livetest"
 )
 
@@ -140,10 +141,10 @@ func rightsOf(t *testing.T) *executor.Checker {
 func TestNewNamespaceReviewsEarlierChange(t *testing.T) {
 	e := &Engine{executors: rightsOf(t)}
 	account := &workv1.ManifestWorkSubjectServiceAccount{Namespace: "n", Name: "sa"}
-	in := func(namespace string) []*step {
-		return []*step{{at: manifest.Target{ObjectID: manifest.ObjectID{Namespace: namespace}}, options: applyOptions{executor: account}}}
+	in := func(namespace string) []*plan.Step {
+		return []*plan.Step{{Target: manifest.Target{ObjectID: manifest.ObjectID{Namespace: namespace}}, Options: plan.Options{Executor: account}}}
 	}
-	d := &workSpec{options: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{}}}
+	d := &plan.Spec{ManifestWork: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{}}}
 	w := &work{}
 	e.beginReview(w, d, in("shop"))
 	if wait := w.reviews.delay(time.Now()); wait <= 0 || wait > lastReviewDelay {

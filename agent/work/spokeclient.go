@@ -22,6 +22,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/internal/watcher"
 )
 
@@ -34,7 +35,7 @@ const pageSize = 500
 type spokeClient struct {
 	metadata metadata.Interface
 	dynamic  dynamic.Interface
-	kinds    *kindResolver
+	kinds    *plan.KindResolver
 	pool     *http.Client
 }
 
@@ -66,7 +67,7 @@ func newSpokeClient(cfg *rest.Config, user string) (*spokeClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("discovery client: %w", err)
 	}
-	return &spokeClient{metadata: m, dynamic: d, kinds: newKindResolver(disco), pool: pool}, nil
+	return &spokeClient{metadata: m, dynamic: d, kinds: plan.NewKindResolver(disco), pool: pool}, nil
 }
 
 // noRetryAfter returns a refused watch to whoever asked for it. The API server refuses
@@ -92,8 +93,8 @@ func (s *spokeClient) close() { utilnet.CloseIdleConnectionsFor(s.pool.Transport
 
 // apply writes a configuration by server-side apply and returns what it became,
 // and what that says of who made it.
-func (s *spokeClient) apply(ctx context.Context, at manifest.Target, configuration []byte, h applyOptions, complete bool) (writeResult, error) {
-	o := metav1.PatchOptions{FieldManager: h.manager, Force: &h.force}
+func (s *spokeClient) apply(ctx context.Context, at manifest.Target, configuration []byte, h plan.Options, complete bool) (writeResult, error) {
+	o := metav1.PatchOptions{FieldManager: h.Manager, Force: &h.Force}
 	ctx, a := withResponse(ctx)
 	if inventory.IsMetadataOnly(at.Group, at.Resource) && !complete {
 		obj, err := s.metadata.Resource(at.GVR()).Namespace(at.Namespace).Patch(ctx, at.Name, types.ApplyPatchType, configuration, o)

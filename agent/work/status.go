@@ -14,6 +14,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -40,7 +41,7 @@ type objectReader interface {
 // statusFormatter are what a dialect says of manifests and works.
 type statusFormatter interface {
 	// failure says why a step was not taken.
-	failure(s *step) (reason, message string)
+	failure(s *plan.Step) (reason, message string)
 	// setManifestConditions brings the conditions of one manifest up to date; the work is locked.
 	setManifestConditions(w *work, o *outcome, seen objectReader, now metav1.Time)
 	// workConditions returns the conditions of the work, in order; it is locked.
@@ -99,11 +100,9 @@ func (o *outcome) appliedCondition(generation int64) metav1.Condition {
 // multiclusterFormatter are those of the multicluster Work API.
 type multiclusterFormatter struct{}
 
-func (multiclusterFormatter) failure(s *step) (reason, message string) {
-	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + s.failureText()
+func (multiclusterFormatter) failure(s *plan.Step) (reason, message string) {
+	return workv1.AppliedManifestFailed, "Failed to apply manifest: " + s.FailureText()
 }
-
-func (s *step) isSecret() bool { return s.GVK.Group == "" && s.GVK.Kind == "Secret" }
 
 func (multiclusterFormatter) setManifestConditions(_ *work, o *outcome, seen objectReader, now metav1.Time) {
 	applied := o.appliedCondition(o.generation)

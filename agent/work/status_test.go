@@ -4,6 +4,7 @@
 package work
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,9 +12,11 @@ import (
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
@@ -84,7 +87,7 @@ func TestRulesAreReportedWithTheirGeneration(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := stepOf(t, 0, "a", nil)
-			o := outcome{object: &s.at.ObjectID, hasRules: true}
+			o := outcome{object: &s.Target.ObjectID, hasRules: true}
 			w := &work{observedGeneration: 1}
 			rule := func(kind string) []metav1.Condition {
 				return []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: "ConditionRuleEvaluated", ObservedGeneration: tt.rules}}
@@ -106,10 +109,14 @@ func TestRulesAreReportedWithTheirGeneration(t *testing.T) {
 	}
 }
 
-func stepOf(t *testing.T, ordinal int, name string, err error) step {
+func stepOf(t *testing.T, ordinal int, name string, err error) plan.Step {
 	t.Helper()
-	steps := plan(t.Context(), []manifest.Manifest{manifest.Parse(ordinal, manifestOf("Other", "n", name))}, resolveAny, nil)
-	steps[0].err = err
+	raw := fmt.Sprintf(`{"apiVersion":"v1","kind":"Other","metadata":{"namespace":"n","name":%q}}`, name)
+	resolve := func(context.Context, schema.GroupVersionKind) (plan.ResourceKind, error) {
+		return plan.ResourceKind{Resource: "others", Namespaced: true}, nil
+	}
+	steps := plan.Build(t.Context(), []manifest.Manifest{manifest.Parse(ordinal, []byte(raw))}, resolve, nil)
+	steps[0].Error = err
 	return steps[0]
 }
 
@@ -154,7 +161,7 @@ func TestStatusReportsConditions(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := &work{policy: Multicluster()}
-			w.recordOutcomes(&workSpec{generation: 3}, []step{stepOf(t, 0, tc.name, tc.err)}, map[int]result{0: {generation: 7}})
+			w.recordOutcomes(&plan.Spec{Generation: 3}, []plan.Step{stepOf(t, 0, tc.name, tc.err)}, map[int]result{0: {generation: 7}})
 			s, _, ok := w.status(tc.view, metav1.Now())
 			if !ok {
 				t.Fatal("nothing to tell")
@@ -173,8 +180,8 @@ func TestTransitionTimeMovesWithStatus(t *testing.T) {
 	v := fakeReader{"a": {UID: "u", Health: inventory.Health{Status: status.CurrentStatus}}, "b": {UID: "v", Health: inventory.Health{Status: status.CurrentStatus}}}
 	w := &work{policy: Multicluster()}
 	at := func(second int64) metav1.Time { return metav1.NewTime(time.Unix(second, 0)) }
-	tell := func(second int64, steps ...step) wire.WorkStatus {
-		w.recordOutcomes(&workSpec{generation: second}, steps, nil)
+	tell := func(second int64, steps ...plan.Step) wire.WorkStatus {
+		w.recordOutcomes(&plan.Spec{Generation: second}, steps, nil)
 		s, _, _ := w.status(v, at(second))
 		return s
 	}

@@ -71,7 +71,7 @@ func TestObjectsOfReplacedWorkAreDeleted(t *testing.T) {
 				h.askAs("uid-second", work, 1, wire.Work{}, c.configMap("first"), c.service("held"))
 				g.meets(c.t) // at the second anchor
 				h.askAs("uid-second", work, 1, wire.Work{Deleting: true})
-				c.eventually("the agent knows", func() bool { return a.lookup(manifestKey(work)).currentSpec().isDeleting })
+				c.eventually("the agent knows", func() bool { return a.lookup(manifestKey(work)).currentSpec().IsDeleting })
 				close(g.open)
 			},
 		},

@@ -12,14 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/api/wire"
 )
 
 // suspend leaves everything of a work as it is, whatever is wanted of it, and goes on
 // telling of what was applied. The one thing that may be written is the record of what
 // was applied before: without it a restart would not know.
-func (e *Engine) suspend(ctx context.Context, w *work, d *workSpec) error {
-	known := w.hasOutcomesOf(d.uid)
+func (e *Engine) suspend(ctx context.Context, w *work, d *plan.Spec) error {
+	known := w.hasOutcomesOf(d.UID)
 	var unread error
 	if !known || w.restoreAgain {
 		unread = e.restoreOutcomes(ctx, w, d)
@@ -39,24 +40,24 @@ func (e *Engine) suspend(ctx context.Context, w *work, d *workSpec) error {
 // restoreOutcomes concludes what can be told of a suspended work that this process has not
 // applied: of the objects that the anchor lists, as far as the manifests name them.
 // What the hub was told of Applied stays there; it is not known here.
-func (e *Engine) restoreOutcomes(ctx context.Context, w *work, d *workSpec) error {
-	if w.anchor == nil || w.anchor.IsDeleting || d.refusal != nil {
+func (e *Engine) restoreOutcomes(ctx context.Context, w *work, d *plan.Spec) error {
+	if w.anchor == nil || w.anchor.IsDeleting || d.Refusal != nil {
 		return nil
 	}
 	// Rules report for the generation that was applied, as the objects are of that.
 	was := *d
-	was.generation, was.reportsDrift = d.appliedGeneration, false
-	steps := plan(ctx, d.manifests, e.spoke.kinds.resolve, e.cfg.Namespaces)
+	was.Generation, was.ReportsDrift = d.AppliedGeneration, false
+	steps := plan.Build(ctx, d.Manifests, e.spoke.kinds.Resolve, e.cfg.Namespaces)
 	e.resolveOptions(w, &was, steps)
 	e.waitForKinds(w, steps)
 	for i := range steps {
 		s := &steps[i]
-		if _, listed := w.anchor.Objects[s.at.ObjectID]; !listed || s.err != nil {
+		if _, listed := w.anchor.Objects[s.Target.ObjectID]; !listed || s.Error != nil {
 			continue
 		}
-		e.requeue(e.inventory.SetDesired(s.at.ObjectID, w.key.String(), s.desiredState()))
+		e.requeue(e.inventory.SetDesired(s.Target.ObjectID, w.key.String(), s.DesiredState()))
 		if err := e.readForRules(ctx, s); err != nil {
-			s.err = &manifest.FetchError{Err: err}
+			s.Error = &manifest.FetchError{Err: err}
 		}
 	}
 	out := w.buildOutcomes(steps, nil)
@@ -71,7 +72,7 @@ func (e *Engine) restoreOutcomes(ctx context.Context, w *work, d *workSpec) erro
 func (w *work) hasOutcomesOf(uid string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.outcomesOf != nil && w.outcomesOf.uid == uid
+	return w.outcomesOf != nil && w.outcomesOf.UID == uid
 }
 
 func (w *work) isOnlyObserved() bool {
@@ -80,15 +81,9 @@ func (w *work) isOnlyObserved() bool {
 	return w.isObservedOnly
 }
 
-// mayWrite tells whether what is wanted may change anything in the spoke. A work that the
-// hub does not know is evicted.
-func (d *workSpec) mayWrite() bool {
-	return d == nil || !d.isSuspended && (!d.reportsDrift || d.isDeleting)
-}
-
 // setSuspended has the status say that the work is suspended, or with nil that it is not.
 // A deletion that was under way is told of no more: it is not.
-func (w *work) setSuspended(d *workSpec) {
+func (w *work) setSuspended(d *plan.Spec) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.suspended = d; d != nil {
@@ -101,15 +96,15 @@ func (w *work) setSuspended(d *workSpec) {
 // which generation was applied. w.mu is held.
 func (w *work) statusSubject() (uid string, generation int64) {
 	if w.suspended != nil {
-		return w.suspended.uid, w.suspended.generation
+		return w.suspended.UID, w.suspended.Generation
 	}
-	return w.outcomesOf.uid, w.observedGeneration
+	return w.outcomesOf.UID, w.observedGeneration
 }
 
 // hasNoApplied tells whether this process has not applied what the status is about, so that
 // there is nothing to say of Applied; w.mu is held.
 func (w *work) hasNoApplied() bool {
-	return w.isObservedOnly || w.suspended != nil && (w.outcomesOf == nil || w.outcomesOf.uid != w.suspended.uid)
+	return w.isObservedOnly || w.suspended != nil && (w.outcomesOf == nil || w.outcomesOf.UID != w.suspended.UID)
 }
 
 // adjustConditions brings the conditions of a work in line with whether it is suspended or
@@ -138,18 +133,18 @@ func (w *work) adjustConditions(all []metav1.Condition, tallies map[string]*cond
 func (w *work) suspendedCondition() metav1.Condition {
 	d := w.suspended
 	text := "Nothing is applied, repaired or deleted in the cluster while the annotation " + wire.AnnotationSuspend + " is true"
-	if d.isDeleting {
+	if d.IsDeleting {
 		text += "; the work is deleted, and its objects go when the annotation has gone"
 	}
-	known := w.outcomesOf != nil && w.outcomesOf.uid == d.uid
+	known := w.outcomesOf != nil && w.outcomesOf.UID == d.UID
 	switch {
-	case !known && d.appliedGeneration == 0:
+	case !known && d.AppliedGeneration == 0:
 		text += "; nothing of the work was applied before"
-	case known && !w.reportsDrift && w.observedGeneration != 0 && w.observedGeneration != d.generation:
+	case known && !w.reportsDrift && w.observedGeneration != 0 && w.observedGeneration != d.Generation:
 		text += fmt.Sprintf("; generation %d is the last that was applied", w.observedGeneration)
 	}
 	return metav1.Condition{
 		Type: wire.ConditionSuspended, Status: metav1.ConditionTrue, Reason: wire.ReasonSuspended,
-		Message: text, ObservedGeneration: d.generation,
+		Message: text, ObservedGeneration: d.Generation,
 	}
 }

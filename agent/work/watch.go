@@ -14,6 +14,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/internal/watcher"
@@ -194,7 +195,7 @@ func (e *Engine) anchorNames(dialect string) []string {
 
 // waitForKinds keeps the definitions watched for as long as any work names a kind that
 // is not served, so that it goes on when the kind appears.
-func (e *Engine) waitForKinds(w *work, steps []step) {
+func (e *Engine) waitForKinds(w *work, steps []plan.Step) {
 	key := w.key.String()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -203,7 +204,7 @@ func (e *Engine) waitForKinds(w *work, steps []step) {
 	}
 	for _, s := range steps {
 		var unknown *manifest.UnknownKindError
-		if !errors.As(s.err, &unknown) {
+		if !errors.As(s.Error, &unknown) {
 			continue
 		}
 		group := unknown.Kind.Group
@@ -255,7 +256,7 @@ func (d definitionSink) HandleEvent(obj metav1.Object, deleted bool) {
 	if len(e.unservedKinds[group]) == 0 {
 		return
 	}
-	e.spoke.kinds.forgetGroup(group)
+	e.spoke.kinds.ForgetGroup(group)
 	for key := range e.unservedKinds[group] {
 		e.queue.Add(key)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/plan"
 	"github.com/spokelet/spokelet/agent/work/record"
 	"github.com/spokelet/spokelet/api/wire"
 )
@@ -29,19 +30,19 @@ type work struct {
 	results map[manifest.ObjectID]result
 	// failures in a row, of tried.
 	failures  int
-	attempted *workSpec
+	attempted *plan.Spec
 	// uid is that of the work that was tried last.
 	uid string
 	// recordNow: this run brings the anchor up to date.
 	recordNow bool
 	// anchorSearchedFor is the deletion for which the anchor was looked for.
-	anchorSearchedFor *workSpec
+	anchorSearchedFor *plan.Spec
 	// restoreAgain: what was applied before this process could not be looked at whole.
 	restoreAgain bool
 	// comparedObjects are the objects that are followed without being listed in the anchor.
 	comparedObjects map[manifest.ObjectID]struct{}
 	// readers are those of one version of the work.
-	readersFor *workSpec
+	readersFor *plan.Spec
 	readers    map[manifest.ObjectID]*inventory.Reader
 	// allowed are nil without an executor.
 	allowed *allowedCache
@@ -57,18 +58,18 @@ type work struct {
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	spec *workSpec
+	spec *plan.Spec
 	// unknownSince is since when the hub is known not to know the work.
 	unknownSince time.Time
 	// observedGeneration is the generation that outcomes are about, concluded whether there
 	// are any.
 	observedGeneration int64
-	outcomesOf         *workSpec
+	outcomesOf         *plan.Spec
 	// reported is the last one that the hub was first told of.
-	reported *workSpec
+	reported *plan.Spec
 	outcomes []outcome
 	// suspended is what is wanted while nothing is done, nil when that is not so.
-	suspended *workSpec
+	suspended *plan.Spec
 	// isObservedOnly: outcomes are of what there is, and not of what was applied here.
 	isObservedOnly bool
 	// reportsDrift: outcomes say what differs from the manifests.
@@ -82,30 +83,6 @@ type work struct {
 	conditions []metav1.Condition
 	// boundAnchor is the name of the work's anchor, where that is not its own.
 	boundAnchor string
-}
-
-// workSpec is what the hub asks for; it is replaced, never changed.
-type workSpec struct {
-	uid        string
-	generation int64
-	isDeleting bool
-	manifests  []manifest.Manifest
-	// options is the rest of what the work says.
-	options workv1.ManifestWorkSpec
-	// refusal says why it cannot be executed, nil when it can.
-	refusal       error
-	hubHash       string
-	labels        map[string]string
-	reportsHealth bool
-	// isSuspended: nothing is to be done. applied is the generation that was applied last,
-	// as far as the hub knows.
-	isSuspended       bool
-	appliedGeneration int64
-	// reportsDrift: the manifests are to be compared, and not applied.
-	reportsDrift bool
-	// isCached: read from our own copy, not yet confirmed by the hub.
-	isCached bool
-	received time.Time
 }
 
 // outcome is what became of one manifest.
@@ -150,7 +127,7 @@ func (w *work) anchorName() string {
 func (w *work) recordKey() record.Work {
 	r := record.Work{Key: w.key, Name: w.anchorName()}
 	if d := w.currentSpec(); d != nil {
-		r.HubHash, r.Labels = d.hubHash, d.labels
+		r.HubHash, r.Labels = d.HubHash, d.Labels
 	}
 	return r
 }
@@ -183,7 +160,7 @@ func (w *work) hasOutcomes() bool {
 	return w.outcomesOf != nil
 }
 
-func (w *work) currentSpec() *workSpec {
+func (w *work) currentSpec() *plan.Spec {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.spec
@@ -216,7 +193,7 @@ func (w *work) resetStatus() {
 }
 
 // recordOutcomes takes what became of every step of one generation.
-func (w *work) recordOutcomes(d *workSpec, steps []step, results map[int]result) {
+func (w *work) recordOutcomes(d *plan.Spec, steps []plan.Step, results map[int]result) {
 	out := w.buildOutcomes(steps, results)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,29 +201,29 @@ func (w *work) recordOutcomes(d *workSpec, steps []step, results map[int]result)
 }
 
 // setOutcomes keeps the outcomes of a generation in the place of those before; w.mu is held.
-func (w *work) setOutcomes(d *workSpec, out []outcome) {
+func (w *work) setOutcomes(d *plan.Spec, out []outcome) {
 	inheritConditions(out, w.outcomes)
-	w.outcomes, w.observedGeneration, w.outcomesOf, w.deletion, w.refusal = out, d.generation, d, nil, ""
+	w.outcomes, w.observedGeneration, w.outcomesOf, w.deletion, w.refusal = out, d.Generation, d, nil, ""
 	w.isObservedOnly, w.reportsDrift = false, false
 }
 
 // buildOutcomes is what became of every step.
-func (w *work) buildOutcomes(steps []step, results map[int]result) []outcome {
+func (w *work) buildOutcomes(steps []plan.Step, results map[int]result) []outcome {
 	out := make([]outcome, len(steps))
 	for i := range steps {
 		s := &steps[i]
 		o := &out[i]
-		o.meta = s.meta()
-		if s.at.Name != "" {
-			id := s.at.ObjectID
+		o.meta = s.Meta()
+		if s.Target.Name != "" {
+			id := s.Target.ObjectID
 			o.object, o.meta.Namespace = &id, id.Namespace
 		}
-		o.hasRules = s.reader != nil
-		if _, ok := errors.AsType[*manifest.FetchError](s.err); ok {
-			o.readError = manifest.DescribeError(s.err, s.isSecret())
+		o.hasRules = s.Reader != nil
+		if _, ok := errors.AsType[*manifest.FetchError](s.Error); ok {
+			o.readError = manifest.DescribeError(s.Error, s.IsSecret())
 			continue
 		}
-		if s.err != nil {
+		if s.Error != nil {
 			o.reason, o.failure = w.policy.formatter.failure(s)
 			continue
 		}
@@ -257,13 +234,13 @@ func (w *work) buildOutcomes(steps []step, results map[int]result) []outcome {
 
 // recordRefusal concludes that a generation cannot be executed at all, if so; what was
 // applied before it stays as it is.
-func (w *work) recordRefusal(d *workSpec) (refused bool) {
-	if d.refusal == nil {
+func (w *work) recordRefusal(d *plan.Spec) (refused bool) {
+	if d.Refusal == nil {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observedGeneration, w.outcomesOf, w.refusal, w.isObservedOnly = d.generation, d, manifest.DescribeError(d.refusal, false), false
+	w.observedGeneration, w.outcomesOf, w.refusal, w.isObservedOnly = d.Generation, d, manifest.DescribeError(d.Refusal, false), false
 	return true
 }
 
@@ -298,7 +275,7 @@ func inheritConditions(next, before []outcome) {
 }
 
 // recordDeletionProgress notes how far a deletion has come.
-func (w *work) recordDeletionProgress(d *workSpec, err error) {
+func (w *work) recordDeletionProgress(d *plan.Spec, err error) {
 	l := &deletionProgress{}
 	if w.anchor != nil {
 		l.remaining = len(w.anchor.Objects)
@@ -308,5 +285,5 @@ func (w *work) recordDeletionProgress(d *workSpec, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.deletion, w.observedGeneration, w.outcomesOf = l, d.generation, d
+	w.deletion, w.observedGeneration, w.outcomesOf = l, d.Generation, d
 }

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	workv1 "open-cluster-management.io/api/work/v1"
 
-	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/agent/work/merge"
+	"github.com/spokelet/spokelet/agent/work/plan"
 )
 
 // writeAttempts bounds how often one write begins anew because the object changed
@@ -60,10 +60,10 @@ func (g writeResult) withUnknownFields(a *response) writeResult {
 }
 
 // writeObject brings one manifest to its object, as its strategy says.
-func (e *Engine) writeObject(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
+func (e *Engine) writeObject(ctx context.Context, w *work, s *plan.Step, owners []inventory.Owner) (writeResult, error) {
 	var got writeResult
 	var err error
-	switch s.options.strategy {
+	switch s.Options.Strategy {
 	case workv1.UpdateStrategyTypeReadOnly:
 		if got, err = e.readOnly(ctx, s); err != nil {
 			err = &manifest.FetchError{Err: err}
@@ -77,27 +77,27 @@ func (e *Engine) writeObject(ctx context.Context, w *work, s *step, owners []inv
 	}
 	if apierrors.IsNotFound(err) {
 		// The namespace is missing, or the kind is served no more.
-		e.spoke.kinds.forget(s.GVK.GroupVersion())
+		e.spoke.kinds.Forget(s.GVK.GroupVersion())
 	}
-	if err != nil || s.options.ownsObject() || got.observed == nil {
+	if err != nil || s.Options.OwnsObject() || got.observed == nil {
 		return got, err
 	}
 	if !slices.Contains(got.observed.Owners, w.anchor.UID) {
 		return got, nil
 	}
-	_, err = e.removeOwnerReference(ctx, s.at, w.anchor.UID)
+	_, err = e.removeOwnerReference(ctx, s.Target, w.anchor.UID)
 	return got, err
 }
 
-func (e *Engine) readOnly(ctx context.Context, s *step) (writeResult, error) {
-	if s.reader != nil {
-		obj, err := e.spoke.getObject(ctx, s.at)
+func (e *Engine) readOnly(ctx context.Context, s *plan.Step) (writeResult, error) {
+	if s.Reader != nil {
+		obj, err := e.spoke.getObject(ctx, s.Target)
 		if obj == nil {
 			return writeResult{}, err
 		}
 		return newWriteResult(obj, 0), nil
 	}
-	obj, err := e.spoke.getMetadata(ctx, s.at)
+	obj, err := e.spoke.getMetadata(ctx, s.Target)
 	if apierrors.IsNotFound(err) {
 		return writeResult{}, nil
 	}
@@ -107,9 +107,9 @@ func (e *Engine) readOnly(ctx context.Context, s *step) (writeResult, error) {
 	return newMetadataResult(obj, 0), nil
 }
 
-func (e *Engine) createOnly(ctx context.Context, s *step, owners []inventory.Owner) (writeResult, error) {
+func (e *Engine) createOnly(ctx context.Context, s *plan.Step, owners []inventory.Owner) (writeResult, error) {
 	for range writeAttempts {
-		live, err := e.spoke.getMetadata(ctx, s.at)
+		live, err := e.spoke.getMetadata(ctx, s.Target)
 		if err == nil {
 			return e.addOwners(ctx, s, live, owners)
 		}
@@ -125,12 +125,12 @@ func (e *Engine) createOnly(ctx context.Context, s *step, owners []inventory.Own
 }
 
 // setOwnerReferences adds the references that an object lacks, which is otherwise left alone.
-func (e *Engine) addOwners(ctx context.Context, s *step, live *metav1.PartialObjectMetadata, owners []inventory.Owner) (writeResult, error) {
+func (e *Engine) addOwners(ctx context.Context, s *plan.Step, live *metav1.PartialObjectMetadata, owners []inventory.Owner) (writeResult, error) {
 	refs := withOwners(live.OwnerReferences, e.ownerReferences(owners))
 	if len(refs) == len(live.OwnerReferences) {
 		return newMetadataResult(live, 0), nil
 	}
-	got, err := e.spoke.setOwners(ctx, s.at, live, refs)
+	got, err := e.spoke.setOwners(ctx, s.Target, live, refs)
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -138,9 +138,9 @@ func (e *Engine) addOwners(ctx context.Context, s *step, live *metav1.PartialObj
 }
 
 // addMissingOwners adds the references that an object lacks, as often as it changes in between.
-func (e *Engine) addMissingOwners(ctx context.Context, s *step, owners []inventory.Owner) (*inventory.ObservedObject, error) {
+func (e *Engine) addMissingOwners(ctx context.Context, s *plan.Step, owners []inventory.Owner) (*inventory.ObservedObject, error) {
 	for range writeAttempts {
-		live, err := e.spoke.getMetadata(ctx, s.at)
+		live, err := e.spoke.getMetadata(ctx, s.Target)
 		if err != nil {
 			return nil, err
 		}
@@ -162,8 +162,8 @@ func withOwners(refs, more []metav1.OwnerReference) []metav1.OwnerReference {
 	return out
 }
 
-func (e *Engine) create(ctx context.Context, s *step, owners []inventory.Owner) (writeResult, error) {
-	obj, err := s.Object(s.at, e.ownerReferences(owners))
+func (e *Engine) create(ctx context.Context, s *plan.Step, owners []inventory.Owner) (writeResult, error) {
+	obj, err := s.Object(s.Target, e.ownerReferences(owners))
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -171,7 +171,7 @@ func (e *Engine) create(ctx context.Context, s *step, owners []inventory.Owner) 
 		return writeResult{}, err
 	}
 	ctx, a := withResponse(ctx)
-	made, err := e.spoke.dynamic.Resource(s.at.GVR()).Namespace(s.at.Namespace).Create(ctx, obj, metav1.CreateOptions{FieldManager: s.options.manager})
+	made, err := e.spoke.dynamic.Resource(s.Target.GVR()).Namespace(s.Target.Namespace).Create(ctx, obj, metav1.CreateOptions{FieldManager: s.Options.Manager})
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -180,8 +180,8 @@ func (e *Engine) create(ctx context.Context, s *step, owners []inventory.Owner) 
 
 // update is the strategy of that name: get, merge, put. What nobody has seen yet
 // is most likely not there, so that is tried first.
-func (e *Engine) update(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
-	expected := w.anchor.Objects[s.at.ObjectID].UID != ""
+func (e *Engine) update(ctx context.Context, w *work, s *plan.Step, owners []inventory.Owner) (writeResult, error) {
+	expected := w.anchor.Objects[s.Target.ObjectID].UID != ""
 	for range writeAttempts {
 		if !expected {
 			got, err := e.create(ctx, s, owners)
@@ -189,7 +189,7 @@ func (e *Engine) update(ctx context.Context, w *work, s *step, owners []inventor
 				return got, err
 			}
 		}
-		live, err := e.spoke.getObject(ctx, s.at)
+		live, err := e.spoke.getObject(ctx, s.Target)
 		if err != nil {
 			return writeResult{}, err
 		}
@@ -211,13 +211,13 @@ func (e *Engine) update(ctx context.Context, w *work, s *step, owners []inventor
 // errRecreate: the object was deleted, to be created anew.
 var errRecreate = errors.New("object has to be created anew")
 
-func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstructured.Unstructured, owners []inventory.Owner) (writeResult, error) {
-	required, err := s.Object(s.at, e.ownerReferences(owners))
+func (e *Engine) mergeInto(ctx context.Context, w *work, s *plan.Step, live *unstructured.Unstructured, owners []inventory.Owner) (writeResult, error) {
+	required, err := s.Object(s.Target, e.ownerReferences(owners))
 	if err != nil {
 		return writeResult{}, err
 	}
 	decide := merge.Merge
-	if s.isNewContent {
+	if s.IsNewContent {
 		decide = merge.Replace
 	}
 	next, verdict, err := decide(required, live)
@@ -228,17 +228,17 @@ func (e *Engine) mergeInto(ctx context.Context, w *work, s *step, live *unstruct
 	case merge.Unchanged:
 		return newWriteResult(live, 0), nil
 	case merge.Recreate:
-		if err := e.spoke.delete(ctx, s.at, live.GetUID(), live.GetResourceVersion()); err != nil && !apierrors.IsNotFound(err) {
+		if err := e.spoke.delete(ctx, s.Target, live.GetUID(), live.GetResourceVersion()); err != nil && !apierrors.IsNotFound(err) {
 			return writeResult{}, err
 		}
 		return writeResult{}, errRecreate
 	case merge.Update:
 	}
-	if s.options.isOrphaned {
+	if s.Options.IsOrphaned {
 		next.SetOwnerReferences(withoutOwner(next.GetOwnerReferences(), w.anchor.UID))
 	}
 	ctx, a := withResponse(ctx)
-	got, err := e.spoke.dynamic.Resource(s.at.GVR()).Namespace(s.at.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.options.manager})
+	got, err := e.spoke.dynamic.Resource(s.Target.GVR()).Namespace(s.Target.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: s.Options.Manager})
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -249,11 +249,11 @@ func withoutOwner(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerRef
 	return slices.DeleteFunc(slices.Clone(refs), func(o metav1.OwnerReference) bool { return o.UID == uid })
 }
 
-func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
-	if s.options.ignoredFields != nil {
+func (e *Engine) applyServerSide(ctx context.Context, w *work, s *plan.Step, owners []inventory.Owner) (writeResult, error) {
+	if s.Options.IgnoredFields != nil {
 		return e.applyPruned(ctx, w, s, owners)
 	}
-	configuration, err := s.Configuration(s.at, e.ownerReferences(owners))
+	configuration, err := s.Configuration(s.Target, e.ownerReferences(owners))
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -262,8 +262,8 @@ func (e *Engine) applyServerSide(ctx context.Context, w *work, s *step, owners [
 
 // applyPruned leaves the fields to the spoke that the work ignores. An object that
 // bears the mark of this very manifest is not touched.
-func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []inventory.Owner) (writeResult, error) {
-	live, err := e.spoke.getMetadata(ctx, s.at)
+func (e *Engine) applyPruned(ctx context.Context, w *work, s *plan.Step, owners []inventory.Owner) (writeResult, error) {
+	live, err := e.spoke.getMetadata(ctx, s.Target)
 	exists := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {
 		return writeResult{}, err
@@ -272,7 +272,7 @@ func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []inv
 	if err != nil {
 		return writeResult{}, err
 	}
-	pruned, err := s.options.ignoredFields.Prune(ctx, whole, exists)
+	pruned, err := s.Options.IgnoredFields.Prune(ctx, whole, exists)
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -283,7 +283,7 @@ func (e *Engine) applyPruned(ctx context.Context, w *work, s *step, owners []inv
 	if err := annotate(obj, workv1.ManifestConfigSpecHashAnnotationKey, pruned.Hash); err != nil {
 		return writeResult{}, err
 	}
-	configuration, err := manifest.Configuration(obj, s.at, e.ownerReferences(owners))
+	configuration, err := manifest.Configuration(obj, s.Target, e.ownerReferences(owners))
 	if err != nil {
 		return writeResult{}, err
 	}
@@ -305,13 +305,4 @@ func annotate(obj map[string]any, key, value string) error {
 	}
 	annotations[key] = value
 	return nil
-}
-
-// accessRequest is what a step's executor is asked for.
-func (s *step) accessRequest(x *workv1.ManifestWorkSubjectServiceAccount, obj *unstructured.Unstructured) executor.Request {
-	return executor.Request{
-		Namespace: x.Namespace, Name: x.Name, Resource: s.at.GVR(),
-		ObjectNamespace: s.at.Namespace, ObjectName: s.at.Name, Object: obj, Delete: !s.options.isOrphaned,
-		ReadOnly: s.options.strategy == workv1.UpdateStrategyTypeReadOnly,
-	}
 }

@@ -1,16 +1,19 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package plan
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spokelet/spokelet/agent/work/manifest"
@@ -18,14 +21,14 @@ import (
 )
 
 // resolveAny knows every kind but "Unknown"; kinds that begin with C are not namespaced.
-func resolveAny(_ context.Context, k schema.GroupVersionKind) (resourceKind, error) {
+func resolveAny(_ context.Context, k schema.GroupVersionKind) (ResourceKind, error) {
 	if k.Kind == "Unknown" {
-		return resourceKind{}, &manifest.UnknownKindError{Kind: k}
+		return ResourceKind{}, &manifest.UnknownKindError{Kind: k}
 	}
 	if k.Kind == "Broken" {
-		return resourceKind{}, errBoom
+		return ResourceKind{}, errors.New("boom")
 	}
-	return resourceKind{resource: strings.ToLower(k.Kind) + "s", namespaced: !strings.HasPrefix(k.Kind, "Cluster")}, nil
+	return ResourceKind{Resource: strings.ToLower(k.Kind) + "s", Namespaced: !strings.HasPrefix(k.Kind, "Cluster")}, nil
 }
 
 func TestPlanRefusesAndSorts(t *testing.T) {
@@ -38,12 +41,12 @@ func TestPlanRefusesAndSorts(t *testing.T) {
 	for i, raw := range list {
 		manifests = append(manifests, manifest.Parse(i, raw))
 	}
-	steps := plan(t.Context(), manifests, resolveAny, []string{"a"})
+	steps := Build(t.Context(), manifests, resolveAny, []string{"a"})
 	var texts []string
 	for _, s := range steps {
 		text := ""
-		if s.err != nil {
-			text = s.err.Error()
+		if s.Error != nil {
+			text = s.Error.Error()
 		}
 		texts = append(texts, text)
 	}
@@ -56,8 +59,8 @@ func TestPlanRefusesAndSorts(t *testing.T) {
 		t.Errorf("errors (-want +got):\n%s", diff)
 	}
 	var order []string
-	for _, s := range applicableSteps(steps) {
-		order = append(order, s.at.Kind)
+	for _, s := range ApplicableSteps(steps) {
+		order = append(order, s.Target.Kind)
 	}
 	if diff := cmp.Diff([]string{"Namespace", "Deployment", "Other"}, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
@@ -67,12 +70,12 @@ func TestPlanRefusesAndSorts(t *testing.T) {
 func TestPlanRefusesClusterScopedManifestWithNamespace(t *testing.T) {
 	m := manifest.Parse(0, manifestOf("ClusterX", "a", "x"))
 	for _, allowed := range [][]string{nil, {"a"}} {
-		steps := plan(t.Context(), []manifest.Manifest{m}, resolveAny, allowed)
-		if err := steps[0].err; !errors.Is(err, errNamespace) || !isPermanent(err) || len(applicableSteps(steps)) > 0 {
+		steps := Build(t.Context(), []manifest.Manifest{m}, resolveAny, allowed)
+		if err := steps[0].Error; !errors.Is(err, ErrNamespace) || !IsPermanent(err) || len(ApplicableSteps(steps)) > 0 {
 			t.Errorf("with namespaces %q allowed the error is %v: it is written for the whole cluster", allowed, err)
 		}
 		before := record.Object{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: "clusterxs", Name: "x"}, Version: "v1", Kind: "ClusterX"}, UID: "u"}
-		if gone := removedObjects(map[manifest.ObjectID]record.Object{before.ObjectID: before}, steps); len(gone) > 0 {
+		if gone := RemovedObjects(map[manifest.ObjectID]record.Object{before.ObjectID: before}, steps); len(gone) > 0 {
 			t.Errorf("what was applied before is removed: %v", gone)
 		}
 	}
@@ -93,16 +96,16 @@ func TestRemovedObjectsKeepsWhatMayBeNamed(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			steps := plan(t.Context(), []manifest.Manifest{manifest.Parse(0, tc.raw)}, resolveAny, nil)
-			if got := removedObjects(all, steps); len(got) != tc.want {
+			steps := Build(t.Context(), []manifest.Manifest{manifest.Parse(0, tc.raw)}, resolveAny, nil)
+			if got := RemovedObjects(all, steps); len(got) != tc.want {
 				t.Errorf("%s: removed %v", tc.reason, got)
 			}
 		})
 	}
 	broken := old
 	broken.Kind = "Broken"
-	steps := plan(t.Context(), []manifest.Manifest{manifest.Parse(0, manifestOf("Broken", "a", "old"))}, resolveAny, nil)
-	if got := removedObjects(map[manifest.ObjectID]record.Object{broken.ObjectID: broken}, steps); len(got) != 0 {
+	steps := Build(t.Context(), []manifest.Manifest{manifest.Parse(0, manifestOf("Broken", "a", "old"))}, resolveAny, nil)
+	if got := RemovedObjects(map[manifest.ObjectID]record.Object{broken.ObjectID: broken}, steps); len(got) != 0 {
 		t.Errorf("a fault on the way to discovery deletes %v", got)
 	}
 }
@@ -113,7 +116,7 @@ func TestDeletionWavesReverseApplyOrder(t *testing.T) {
 		list = append(list, record.Object{Target: manifest.Target{ObjectID: manifest.ObjectID{Resource: kind, Name: "x"}, Kind: kind}})
 	}
 	var got []string
-	for _, wave := range deletionWaves(list) {
+	for _, wave := range DeletionWaves(list) {
 		var kinds []string
 		for _, w := range wave {
 			kinds = append(kinds, w.Kind)
@@ -131,4 +134,29 @@ func manifestOf(kind, namespace, name string) []byte {
 		panic(err)
 	}
 	return raw
+}
+
+func TestDriftReportNamesFieldsWithoutValues(t *testing.T) {
+	var wanted, live []string
+	for i := range 20 {
+		wanted = append(wanted, fmt.Sprintf(`"key%02d":"c2VjcmV0"`, i))
+		live = append(live, fmt.Sprintf(`"key%02d":"aGlkZGVu"`, i))
+	}
+	secret := func(data []string) string {
+		return `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"n"},"data":{` + strings.Join(data, ",") + `}}`
+	}
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON([]byte(strings.Replace(secret(live), `"data"`, `"type":"Opaque","data"`, 1))); err != nil {
+		t.Fatal(err)
+	}
+	s := Build(t.Context(), []manifest.Manifest{manifest.Parse(0, []byte(secret(wanted)))}, resolveAny, nil)[0]
+	c := s.Comparison(t.Context()).Compare(obj)
+	want := "Fields that differ from the manifest: data.key00, data.key01, data.key02, data.key03, data.key04, data.key05, data.key06, data.key07, and 12 more"
+	if c.Status != metav1.ConditionTrue || c.Message != want {
+		t.Errorf("%s: %s", c.Status, c.Message)
+	}
+	malformed := Build(t.Context(), []manifest.Manifest{manifest.Parse(0, []byte(strings.Replace(secret(nil), `"data":{`, `"data":["c2VjcmV0"],"stringData":{`, 1)))}, resolveAny, nil)[0]
+	if c := malformed.Comparison(t.Context()).Compare(obj); c.Status != metav1.ConditionUnknown || strings.Contains(c.Message, "c2VjcmV0") {
+		t.Errorf("%s: %s", c.Status, c.Message)
+	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package plan
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
-// resourceKind is how a kind is addressed.
-type resourceKind struct {
-	resource   string
-	namespaced bool
+// ResourceKind is how a kind is addressed.
+type ResourceKind struct {
+	Resource   string
+	Namespaced bool
 }
 
 // discoverer reads one document of discovery; client-go's clients do.
@@ -29,22 +29,22 @@ type discoverer interface {
 	RESTClient() rest.Interface
 }
 
-// kindResolver maps kinds to resources. A manifest names its version, so one document
+// KindResolver maps kinds to resources. A manifest names its version, so one document
 // of discovery answers; it is read when a kind is first asked for, and again
 // when a kind is not in it. A full REST mapper would read and keep all of them.
-type kindResolver struct {
+type KindResolver struct {
 	discovery discoverer
 
 	mu     sync.Mutex
-	groups map[schema.GroupVersion]map[string]resourceKind
+	groups map[schema.GroupVersion]map[string]ResourceKind
 }
 
-func newKindResolver(d discoverer) *kindResolver {
-	return &kindResolver{discovery: d, groups: map[schema.GroupVersion]map[string]resourceKind{}}
+func NewKindResolver(d discoverer) *KindResolver {
+	return &KindResolver{discovery: d, groups: map[schema.GroupVersion]map[string]ResourceKind{}}
 }
 
-// resolve returns how gvk is addressed; UnknownKindError when it is not served.
-func (k *kindResolver) resolve(ctx context.Context, gvk schema.GroupVersionKind) (resourceKind, error) {
+// Resolve returns how gvk is addressed; UnknownKindError when it is not served.
+func (k *KindResolver) Resolve(ctx context.Context, gvk schema.GroupVersionKind) (ResourceKind, error) {
 	k.mu.Lock()
 	known, ok := k.groups[gvk.GroupVersion()][gvk.Kind]
 	k.mu.Unlock()
@@ -53,21 +53,21 @@ func (k *kindResolver) resolve(ctx context.Context, gvk schema.GroupVersionKind)
 	}
 	list, err := k.discovery.ServerResourcesForGroupVersionWithContext(ctx, gvk.GroupVersion().String())
 	if err != nil && !apierrors.IsNotFound(err) {
-		return resourceKind{}, fmt.Errorf("discover %s: %w", gvk.GroupVersion(), err)
+		return ResourceKind{}, fmt.Errorf("discover %s: %w", gvk.GroupVersion(), err)
 	}
 	served := indexResources(list)
 	k.mu.Lock()
 	k.groups[gvk.GroupVersion()] = served
 	k.mu.Unlock()
 	if known, ok = served[gvk.Kind]; !ok {
-		return resourceKind{}, &manifest.UnknownKindError{Kind: gvk, Served: k.servedVersions(ctx, gvk)}
+		return ResourceKind{}, &manifest.UnknownKindError{Kind: gvk, Served: k.servedVersions(ctx, gvk)}
 	}
 	return known, nil
 }
 
 // servedVersions are the other versions in which a kind is served, for people; none when that
 // cannot be found out.
-func (k *kindResolver) servedVersions(ctx context.Context, gvk schema.GroupVersionKind) []string {
+func (k *KindResolver) servedVersions(ctx context.Context, gvk schema.GroupVersionKind) []string {
 	var group metav1.APIGroup
 	if gvk.Group == "" {
 		group.Versions = []metav1.GroupVersionForDiscovery{{GroupVersion: "v1"}}
@@ -87,15 +87,15 @@ func (k *kindResolver) servedVersions(ctx context.Context, gvk schema.GroupVersi
 	return served
 }
 
-// forget makes the next resolve of the group read it anew.
-func (k *kindResolver) forget(gv schema.GroupVersion) {
+// Forget makes the next resolve of the group read it anew.
+func (k *KindResolver) Forget(gv schema.GroupVersion) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.groups, gv)
 }
 
-func indexResources(list *metav1.APIResourceList) map[string]resourceKind {
-	out := map[string]resourceKind{}
+func indexResources(list *metav1.APIResourceList) map[string]ResourceKind {
+	out := map[string]ResourceKind{}
 	if list == nil {
 		return out
 	}
@@ -103,13 +103,13 @@ func indexResources(list *metav1.APIResourceList) map[string]resourceKind {
 		if strings.Contains(r.Name, "/") {
 			continue // a subresource
 		}
-		out[r.Kind] = resourceKind{resource: r.Name, namespaced: r.Namespaced}
+		out[r.Kind] = ResourceKind{Resource: r.Name, Namespaced: r.Namespaced}
 	}
 	return out
 }
 
-// forgetGroup does the same for every version of a group.
-func (k *kindResolver) forgetGroup(group string) {
+// ForgetGroup does the same for every version of a group.
+func (k *KindResolver) ForgetGroup(group string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for gv := range k.groups {

@@ -1,7 +1,7 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package work
+package plan
 
 import (
 	"testing"
@@ -25,7 +25,7 @@ func FuzzPlan(f *testing.F) {
 			allowed = []string{"a"}
 		}
 		manifests := []manifest.Manifest{manifest.Parse(0, first), manifest.Parse(1, second)}
-		steps := plan(t.Context(), manifests, resolveAny, allowed)
+		steps := Build(t.Context(), manifests, resolveAny, allowed)
 		if len(steps) != len(manifests) {
 			t.Fatalf("%d steps for %d manifests", len(steps), len(manifests))
 		}
@@ -35,7 +35,7 @@ func FuzzPlan(f *testing.F) {
 			all[id] = record.Object{Target: manifest.Target{ObjectID: id, Version: "v1", Kind: "Other"}, UID: "u"}
 		}
 		wanted := checkSteps(t, steps, fenced)
-		gone := removedObjects(all, steps)
+		gone := RemovedObjects(all, steps)
 		for _, r := range gone {
 			if _, ok := all[r.ObjectID]; !ok {
 				t.Errorf("%v is removed, and was never tracked", r.ObjectID)
@@ -50,7 +50,7 @@ func FuzzPlan(f *testing.F) {
 			}
 		}
 		count := 0
-		for _, wave := range deletionWaves(gone) {
+		for _, wave := range DeletionWaves(gone) {
 			count += len(wave)
 		}
 		if count != len(gone) {
@@ -60,20 +60,20 @@ func FuzzPlan(f *testing.F) {
 }
 
 // checkSteps returns the objects that the steps are about.
-func checkSteps(t *testing.T, steps []step, fenced bool) map[manifest.ObjectID]bool {
+func checkSteps(t *testing.T, steps []Step, fenced bool) map[manifest.ObjectID]bool {
 	t.Helper()
 	wanted := map[manifest.ObjectID]bool{}
-	for _, s := range applicableSteps(steps) {
-		if s.err != nil {
+	for _, s := range ApplicableSteps(steps) {
+		if s.Error != nil {
 			continue
 		}
-		if wanted[s.at.ObjectID] {
-			t.Errorf("%v has two steps", s.at.ObjectID)
+		if wanted[s.Target.ObjectID] {
+			t.Errorf("%v has two steps", s.Target.ObjectID)
 		}
-		if fenced && s.at.Namespace != "a" {
-			t.Errorf("%v is outside of what the agent allows", s.at.ObjectID)
+		if fenced && s.Target.Namespace != "a" {
+			t.Errorf("%v is outside of what the agent allows", s.Target.ObjectID)
 		}
-		wanted[s.at.ObjectID] = true
+		wanted[s.Target.ObjectID] = true
 	}
 	return wanted
 }
