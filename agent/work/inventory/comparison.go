@@ -46,6 +46,7 @@ func (c *Comparison) Compare(obj *unstructured.Unstructured) metav1.Condition {
 	return metav1.Condition{Type: wire.ConditionDrifted, Status: metav1.ConditionTrue, Reason: wire.ReasonFieldsDiffer, Message: manifest.Printable(text)}
 }
 
+// NotComparedCondition is Drifted=Unknown, with the reason why nothing was compared.
 func NotComparedCondition(why string) metav1.Condition {
 	return metav1.Condition{Type: wire.ConditionDrifted, Status: metav1.ConditionUnknown, Reason: wire.ReasonNotCompared, Message: "Not compared: " + why}
 }

@@ -38,6 +38,7 @@ type Reading struct {
 	DriftCondition metav1.Condition
 }
 
+// ReadObject evaluates the rules on an object.
 func (r *Reader) ReadObject(obj *unstructured.Unstructured) *Reading {
 	values, err := r.Feedback.Eval(obj)
 	out := &Reading{Reader: r, Values: values, FeedbackCondition: r.Feedback.Condition(err), Conditions: r.Rules.Eval(obj, r.Generation)}

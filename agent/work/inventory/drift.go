@@ -4,9 +4,10 @@
 package inventory
 
 import (
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"slices"
 	"time"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // DriftPolicy says by what drift is told from noise; it follows from how the object was
@@ -23,9 +24,9 @@ const (
 type Action int
 
 const (
-	ActionNone     Action = iota
-	ActionAddOwner        // to its anchor, which the object lacks; its content is as it should be
-	ActionApply
+	ActionNone     Action = iota // the object is as it was applied
+	ActionAddOwner               // the object lacks the reference to the work's anchor; its content is as it should be
+	ActionApply                  // the content is new, or has drifted
 )
 
 // NextAction says what work has to do to have content in an object, and how long to wait

@@ -8,11 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // hasEnded tells whether an object has done what it is for, and is of those that

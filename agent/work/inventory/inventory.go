@@ -9,8 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // Inventory holds every object that a work has something to do with, and nothing
@@ -109,6 +110,8 @@ type DesiredState struct {
 	Reader  *Reader
 }
 
+// New returns an empty inventory. follow starts the watch of a scope and returns what
+// stops it; it is called with the inventory locked and must not block.
 func New(follow func(Scope) func()) *Inventory {
 	return &Inventory{follow: follow, objects: map[manifest.ObjectID]*managedObject{}, scopes: map[Scope]*watchedScope{}, firstEvents: map[string]time.Time{}}
 }

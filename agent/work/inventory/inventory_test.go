@@ -10,8 +10,9 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"github.com/google/go-cmp/cmp"
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // fixture is a table with one object of one work, applied at version 10.
@@ -41,15 +42,15 @@ func (s *fixture) add(r Requeue) {
 }
 
 func (s *fixture) setDesired(id manifest.ObjectID, work string, want DesiredState) {
-	s.add(s.Inventory.SetDesired(id, work, want))
+	s.add(s.SetDesired(id, work, want))
 }
 
 func (s *fixture) recordApply(id manifest.ObjectID, work string, content [32]byte, got *ObservedObject, by DriftPolicy) {
-	s.add(s.Inventory.RecordApply(id, work, content, got, by))
+	s.add(s.RecordApply(id, work, content, got, by))
 }
 
 func (s *fixture) recordOwnerWrite(id manifest.ObjectID, got *ObservedObject) {
-	s.add(s.Inventory.RecordOwnerWrite(id, got))
+	s.add(s.RecordOwnerWrite(id, got))
 }
 
 func (s *fixture) handleEvent(id manifest.ObjectID, got *ObservedObject, deleted bool, at time.Time, readings ...*Reading) {
@@ -61,7 +62,7 @@ func (s *fixture) endResync(at Scope, seen map[manifest.ObjectID]struct{}, versi
 }
 
 func (s *fixture) releaseClaim(id manifest.ObjectID, work string) {
-	s.add(s.Inventory.ReleaseClaim(id, work))
+	s.add(s.ReleaseClaim(id, work))
 }
 
 func (s *fixture) target() manifest.Target {

@@ -8,9 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // Owner is an anchor by its work.

@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // newSharedFixture is a scene in which x claims the object, too.

@@ -4,8 +4,9 @@
 package inventory
 
 import (
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	"time"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 const (

@@ -6,10 +6,11 @@ package inventory
 import (
 	"time"
 
-	"github.com/spokelet/spokelet/agent/work/manifest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spokelet/spokelet/agent/work/manifest"
 )
 
 // Scope is what one watch covers.

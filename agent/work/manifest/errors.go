@@ -16,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-var ()
-
 // maxMessage bounds the text of an error in a condition, in bytes.
 const maxMessage = 1024
 

@@ -19,13 +19,14 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
+// Errors of manifests that cannot be applied as they are.
 var (
-	ErrNotObject    = errors.New("manifest is not a JSON object")
-	ErrNoKind       = errors.New("apiVersion and kind must be set in manifest")
-	ErrNoName       = errors.New("name must be set in manifest")
-	ErrGenerateName = errors.New("generateName must not be set in manifest")
-	ErrMalformed    = errors.New("manifest is malformed")
-	ErrInvalidName  = errors.New("name or namespace in manifest is not a path segment")
+	ErrNotObject    = errors.New("manifest is not a JSON object")                       // anything else than {...}
+	ErrNoKind       = errors.New("apiVersion and kind must be set in manifest")         // one of them is empty
+	ErrNoName       = errors.New("name must be set in manifest")                        // the API server would not choose one either
+	ErrGenerateName = errors.New("generateName must not be set in manifest")            // each apply would create another object
+	ErrMalformed    = errors.New("manifest is malformed")                               // no JSON, or not the shape of an object
+	ErrInvalidName  = errors.New("name or namespace in manifest is not a path segment") // it would change the path of the request
 )
 
 // Manifest is one entry of a work as it was written: what it names is decoded,
@@ -61,6 +62,7 @@ func ParseAll(in []workv1.Manifest) []Manifest {
 	return out
 }
 
+// Parse reads one manifest; a bad one carries its error.
 func Parse(ordinal int, raw []byte) Manifest {
 	m := Manifest{Ordinal: ordinal, Raw: raw, Hash: hashOf(raw)}
 	var h header
@@ -208,6 +210,7 @@ type ObjectID struct {
 	Group, Resource, Namespace, Name string
 }
 
+// String is for people: "deployments.apps ns/name".
 func (id ObjectID) String() string {
 	gr := schema.GroupResource{Group: id.Group, Resource: id.Resource}
 	if id.Namespace == "" {
@@ -222,10 +225,12 @@ type Target struct {
 	Version, Kind string
 }
 
+// GVR is the resource in the version of the manifest.
 func (t Target) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: t.Group, Version: t.Version, Resource: t.Resource}
 }
 
+// Identifier is the object in the words of OCM's API.
 func (t Target) Identifier() workv1.ResourceIdentifier {
 	return workv1.ResourceIdentifier{Group: t.Group, Resource: t.Resource, Namespace: t.Namespace, Name: t.Name}
 }

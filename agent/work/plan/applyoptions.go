@@ -59,6 +59,7 @@ func (h *Options) DriftPolicy() inventory.DriftPolicy {
 	}
 }
 
+// SetServerSideApply takes over the configuration of a server-side apply.
 func (h *Options) SetServerSideApply(c *workv1.ServerSideApplyConfig) (err error) {
 	h.Force = c.Force
 	if c.FieldManager != "" {

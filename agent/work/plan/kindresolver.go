@@ -39,6 +39,7 @@ type KindResolver struct {
 	groups map[schema.GroupVersion]map[string]ResourceKind
 }
 
+// NewKindResolver returns a resolver that has read nothing yet.
 func NewKindResolver(d discoverer) *KindResolver {
 	return &KindResolver{discovery: d, groups: map[schema.GroupVersion]map[string]ResourceKind{}}
 }

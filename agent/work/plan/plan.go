@@ -13,12 +13,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/executor"
 	"github.com/spokelet/spokelet/agent/work/ignorefields"
-
-	workv1 "open-cluster-management.io/api/work/v1"
-
 	"github.com/spokelet/spokelet/agent/work/inventory"
 	"github.com/spokelet/spokelet/agent/work/manifest"
 	"github.com/spokelet/spokelet/agent/work/record"
@@ -186,6 +184,7 @@ func DeletionWaves(list []record.Object) [][]record.Object {
 	return out
 }
 
+// Meta names the manifest as a status does.
 func (s *Step) Meta() workv1.ManifestResourceMeta {
 	return workv1.ManifestResourceMeta{
 		Ordinal: int32(s.Ordinal), //nolint:gosec // bounded by the size of a message
@@ -205,6 +204,8 @@ func IsPermanent(err error) bool {
 
 var errNoNamespace = errors.New("namespace must be set in manifest of a namespaced kind")
 
+// ErrNamespace is the error of a cluster-scoped manifest that names a namespace: without
+// it the object would reach further than whoever allowed the namespace meant.
 var ErrNamespace = errors.New("namespace must not be set in manifest of a cluster-scoped kind")
 
 // Comparison is with what would be written to an object that exists.
@@ -246,6 +247,7 @@ func IsAccessDenied(err error) bool {
 	return errors.As(err, &refused)
 }
 
+// IsSecret tells whether errors of the step may quote what is secret.
 func (s *Step) IsSecret() bool { return s.GVK.Group == "" && s.GVK.Kind == "Secret" }
 
 // AccessRequest is what a step's executor is asked for.

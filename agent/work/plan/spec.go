@@ -6,11 +6,10 @@ package plan
 import (
 	"time"
 
-	"github.com/spokelet/spokelet/agent/work/manifestconfig"
-
 	workv1 "open-cluster-management.io/api/work/v1"
 
 	"github.com/spokelet/spokelet/agent/work/manifest"
+	"github.com/spokelet/spokelet/agent/work/manifestconfig"
 )
 
 // Spec is what the hub asks for; it is replaced, never changed.

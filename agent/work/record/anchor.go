@@ -76,6 +76,7 @@ type Object struct {
 	DetachedUID types.UID
 }
 
+// NewAnchor returns an anchor that lists nothing and is not yet written.
 func NewAnchor() *Anchor { return &Anchor{Objects: map[manifest.ObjectID]Object{}} }
 
 // appliedResources is tracked in the form of the API: sorted, exact.

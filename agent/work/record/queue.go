@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// maxRecorders bounds how many anchors of the backlog are brought up to date at once:
+	// maxRecorders bounds how many anchors of the queue are brought up to date at once:
 	// nobody waits for that, and works do for their executors.
 	maxRecorders = 4
 	// RecordRate is how many works a second are recorded before the hub is told of
-	// them, after the first recordBurst. The rest of a burst is put off.
-	RecordRate  = 20
+	// them, after the first RecordBurst. The rest of a burst is put off.
+	RecordRate = 20
+	// RecordBurst is how many works are recorded at once at first.
 	RecordBurst = 32
-	// minQuiet, and quietPerWork for each work of the backlog, is how long none must be
+	// minQuiet, and quietPerWork for each work of the queue, is how long none must be
 	// put off for a burst to be over; maxQuiet is always enough, and after maxWait the
 	// queue no longer waits for that.
 	maxQuiet     = 2 * time.Second
@@ -45,6 +46,7 @@ type Queue struct {
 	lastAdded time.Time
 }
 
+// NewQueue returns an empty queue.
 func NewQueue() *Queue {
 	return &Queue{
 		changed: make(chan struct{}, 1), slots: make(chan struct{}, maxRecorders), limiter: rate.NewLimiter(RecordRate, RecordBurst),

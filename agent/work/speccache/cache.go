@@ -43,6 +43,7 @@ const (
 	quietTime = 2 * time.Second
 	maxBurst  = 30 * time.Second
 
+	// CopyLabel marks the Secrets of the cache.
 	CopyLabel    = "spokelet.io/copy"
 	digestMark   = "spokelet.io/digest"
 	shardMark    = "spokelet.io/shard"
@@ -110,6 +111,7 @@ func shardOf(key string) int {
 	return int(h.Sum32() % copyShards)
 }
 
+// Put keeps what the hub wants of a work.
 func (k *Cache) Put(r resource.Resource) {
 	if k == nil {
 		return
@@ -119,6 +121,7 @@ func (k *Cache) Put(r resource.Resource) {
 	})
 }
 
+// Delete drops a work that is no more.
 func (k *Cache) Delete(key string) {
 	if k == nil {
 		return
