@@ -144,14 +144,6 @@ func TestLoadCredentialsReadsMountedFiles(t *testing.T) {
 	}
 }
 
-func TestLoadCredentialsLeavesUnmountedEmpty(t *testing.T) {
-	var got Config
-	err := got.LoadCredentials(t.TempDir())
-	if diff := cmp.Diff(Config{}, got); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-}
-
 func TestLoadCredentialsReportsUnreadableFile(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, StoreDir, "secretKey"), 0o700); err != nil { // a folder

@@ -93,25 +93,6 @@ func TestLaterOfTwoChangesIsServed(t *testing.T) {
 	}
 }
 
-func TestRestartContinuesRunningBuild(t *testing.T) {
-	w := newWorld(t)
-	w.code("1234/hello/1", "one")
-	w.account()
-	w.deploy("hello", "1234/hello/1", nil)
-	w.reconcileAll()
-	before := w.dump()
-	w.restart()
-	w.reconcileAll()
-	if diff := cmp.Diff(before, w.dump()); diff != "" {
-		t.Errorf("a restart changed objects: %s", diff)
-	}
-	w.built("one")
-	w.answer()
-	if got := w.expectCondition("hello"); got != allReady {
-		t.Error(got)
-	}
-}
-
 func TestNewerBuildReplacesWaitingBuild(t *testing.T) {
 	w := newWorld(t)
 	w.account()

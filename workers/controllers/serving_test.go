@@ -88,34 +88,6 @@ func TestScriptIsServedInAllClusters(t *testing.T) {
 	}
 }
 
-func TestCreationOrderDoesNotChangeResult(t *testing.T) {
-	for name, steps := range map[string][]func(*world){
-		"the account is last": {
-			func(w *world) { w.code("1234/hello/1", "one") },
-			func(w *world) { w.deploy("hello", "1234/hello/1", nil) },
-			func(w *world) { w.account() },
-		},
-		"the account is first": {
-			func(w *world) { w.account() },
-			func(w *world) { w.code("1234/hello/1", "one") },
-			func(w *world) { w.deploy("hello", "1234/hello/1", nil) },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			for _, step := range steps {
-				step(w)
-				w.reconcileAll()
-			}
-			w.built("one")
-			w.answer()
-			if got := w.expectCondition("hello"); got != allReady {
-				t.Error(got)
-			}
-		})
-	}
-}
-
 func TestOnlyContentChangeCreatesRelease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
@@ -325,14 +297,21 @@ func TestRestartChangesNothing(t *testing.T) {
 	w.code("1234/hello/2", "two")
 	w.deploy("hello", "1234/hello/2", nil)
 	w.reconcileAll()
+	restart := func(when string) {
+		before := w.dump()
+		w.restart()
+		w.reconcileAll()
+		if diff := cmp.Diff(before, w.dump()); diff != "" {
+			t.Errorf("a restart %s changed objects: %s", when, diff)
+		}
+	}
+	restart("during a build")
 	w.built("two")
 	w.answer()
-	before := w.dump()
-	w.restart()
-	w.reconcileAll()
-	if diff := cmp.Diff(before, w.dump()); diff != "" {
-		t.Errorf("a restart changed objects: %s", diff)
+	if got := w.expectCondition("hello"); got != allReady {
+		t.Error(got)
 	}
+	restart("when all is served")
 }
 
 func TestOldReleasesAndImagesAreRemoved(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 )
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -90,31 +89,6 @@ func TestValidateAcceptsAnyTailUser(t *testing.T) {
 		if err := o.Validate(); err != nil {
 			t.Errorf("%q: %v", user, err)
 		}
-	}
-}
-
-func TestOptionsParseFromYAML(t *testing.T) {
-	const file = `
-route: Gateway
-gateway: {parentRefs: [{name: public, namespace: gateways}]}
-minReplicas: 2
-terminationGrace: 1m30s
-tailUser: "hub:api"
-resources: {requests: {cpu: 50m}}
-egress: [{to: [{ipBlock: {cidr: 169.254.20.10/32}}]}]
-`
-	var got Options
-	if err := yaml.UnmarshalStrict([]byte(file), &got); err != nil {
-		t.Fatal(err)
-	}
-	want := Options{
-		Route: RouteGateway, Gateway: Gateway{ParentRefs: []ParentRef{{Name: "public", Namespace: "gateways"}}}, MinReplicas: 2,
-		TerminationGrace: metav1.Duration{Duration: 90 * time.Second}, TailUser: "hub:api",
-		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}},
-		Egress:    []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "169.254.20.10/32"}}}}},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -4,12 +4,8 @@
 package registry
 
 import (
-	"encoding/pem"
 	"errors"
-	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -117,21 +113,5 @@ func TestPlainHTTPNeedsInsecure(t *testing.T) {
 	}
 	if asked := f.requests(); len(asked) > 0 {
 		t.Errorf("it asked %s", asked)
-	}
-}
-
-func TestOnlyConfiguredCAsAreTrusted(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.NotFoundHandler())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of those that do not trust it
-	server.StartTLS()
-	defer server.Close()
-	host := strings.TrimPrefix(server.URL, "https://")
-	config := Config{Push: host + "/workers", Runtime: host + "/runtime:1"}
-	if _, err := newRegistry(t, config).Digest(t.Context(), "a1", "tag"); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("an authority that nobody named: %v", err)
-	}
-	config.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	if _, err := newRegistry(t, config).Digest(t.Context(), "a1", "tag"); !errors.Is(err, ErrMissing) {
-		t.Errorf("one that is named: %v", err)
 	}
 }

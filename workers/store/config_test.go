@@ -4,10 +4,6 @@
 package store
 
 import (
-	"encoding/pem"
-	"io"
-	"log"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -61,21 +57,5 @@ func TestDefaultFillsEmptyFields(t *testing.T) {
 	config.Default()
 	if config.Region != "us-east-1" || config.MaxModules != 3 || config.MaxBytes != 16<<20 || config.AnswerTimeout != 20*time.Second {
 		t.Errorf("%+v", config)
-	}
-}
-
-func TestOnlyConfiguredCAsAreTrusted(t *testing.T) {
-	fake := &fakeS3{objects: map[string]string{"a1/s/1/a.js": "a"}}
-	server := httptest.NewUnstartedServer(fake)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of those that do not trust it
-	server.StartTLS()
-	defer server.Close()
-	config := Config{Endpoint: server.URL, Bucket: bucket}
-	if _, err := newStore(t, config).List(t.Context(), "a1", []string{"a1/s/1"}); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("an authority that nobody named: %v", err)
-	}
-	config.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	if _, err := newStore(t, config).List(t.Context(), "a1", []string{"a1/s/1"}); err != nil {
-		t.Errorf("one that is named: %v", err)
 	}
 }

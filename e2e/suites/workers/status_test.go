@@ -76,8 +76,8 @@ func (got status) is(kind, value, reason string, words ...string) error {
 	return fmt.Errorf("there is no condition %s", kind)
 }
 
-// untilOf waits until an object of the account says what is wanted, and returns it.
-func (s *tests) untilOf(t *testing.T, gvr schema.GroupVersionResource, name, what string, wanted func(status) error) status {
+// waitForStatusOf waits until an object of the account says what is wanted, and returns it.
+func (s *tests) waitForStatusOf(t *testing.T, gvr schema.GroupVersionResource, name, what string, wanted func(status) error) status {
 	t.Helper()
 	var last status
 	testbed.Until(t, gvr.Resource+" "+name+": "+what, testbed.Settle, func(ctx context.Context) error {
@@ -91,24 +91,24 @@ func (s *tests) untilOf(t *testing.T, gvr schema.GroupVersionResource, name, wha
 	return last
 }
 
-// until is untilOf a WorkerDeployment.
-func (s *tests) until(t *testing.T, name, what string, wanted func(status) error) status {
+// waitForStatus is waitForStatusOf a WorkerDeployment.
+func (s *tests) waitForStatus(t *testing.T, name, what string, wanted func(status) error) status {
 	t.Helper()
-	return s.untilOf(t, deploymentsResource, name, what, wanted)
+	return s.waitForStatusOf(t, deploymentsResource, name, what, wanted)
 }
 
-// untilReady waits until all clusters serve what a WorkerDeployment asks for.
-func (s *tests) untilReady(t *testing.T, name string) status {
+// waitForReady waits until all clusters serve what a WorkerDeployment asks for.
+func (s *tests) waitForReady(t *testing.T, name string) status {
 	t.Helper()
-	return s.until(t, name, "is served", func(got status) error {
+	return s.waitForStatus(t, name, "is served", func(got status) error {
 		return errors.Join(got.is("Accepted", "True", "Accepted"), got.is("Built", "True", "Built"), got.is("Ready", "True", "Served"))
 	})
 }
 
-// untilBundle waits until so many workers are served in so many clusters, which are all.
-func (s *tests) untilBundle(t *testing.T, workers, clusters int) {
+// waitForBundle waits until so many workers are served in so many clusters, which are all.
+func (s *tests) waitForBundle(t *testing.T, workers, clusters int) {
 	t.Helper()
-	s.untilOf(t, bundlesResource, s.bundle(), fmt.Sprintf("%d workers are served in %d clusters", workers, clusters), func(got status) error {
+	s.waitForStatusOf(t, bundlesResource, s.bundle(), fmt.Sprintf("%d workers are served in %d clusters", workers, clusters), func(got status) error {
 		if got.Workers != workers || got.ReadyClusters != clusters || got.SelectedClusters != clusters {
 			return fmt.Errorf("it has %d workers, in %d of %d clusters", got.Workers, got.ReadyClusters, got.SelectedClusters)
 		}
@@ -150,8 +150,8 @@ func (s *tests) object(t *testing.T, gvr schema.GroupVersionResource, name strin
 	return obj
 }
 
-// untilGone waits until something is not found any more.
-func untilGone(t *testing.T, what string, get func(context.Context) error) {
+// waitForGone waits until something is not found any more.
+func waitForGone(t *testing.T, what string, get func(context.Context) error) {
 	t.Helper()
 	testbed.Until(t, what+" is gone", testbed.Settle, func(ctx context.Context) error {
 		err := get(ctx)

@@ -57,13 +57,13 @@ func hello(version string) map[string]string {
 		"export default { async fetch(request, env) { return new Response(`${env.GREETING} %s ${env.API_KEY}`); } };\n", version)}
 }
 
-func (s *tests) documentsScript(t *testing.T) {
+func (s *tests) testExampleOfDocumentation(t *testing.T) {
 	s.apply(t, fmt.Sprintf(documents, firstSecret, s.put(t, "hello", "1", hello("v1"))))
 	start := time.Now()
-	s.untilBundle(t, 1, 2)
-	s.untilHello(t, "Hello v1 "+firstSecret)
+	s.waitForBundle(t, 1, 2)
+	s.waitForHello(t, "Hello v1 "+firstSecret)
 	t.Logf("from kubectl apply to two clusters: %s", time.Since(start).Round(time.Millisecond))
-	got := s.untilReady(t, "hello")
+	got := s.waitForReady(t, "hello")
 	if s.first = got.Release; got.Revision != 1 || got.Served != got.Release || !strings.HasPrefix(got.Release, "hello-") {
 		t.Errorf("status is %+v", got)
 	}
@@ -75,12 +75,12 @@ func (s *tests) documentsScript(t *testing.T) {
 	if err != nil || len(tags) != 1 {
 		t.Errorf("images of the account: %q, %v", tags, err)
 	}
-	s.shownByKubectl(t)
-	s.secretIsNowhere(t, firstSecret)
+	s.testKubectlOutput(t)
+	s.checkSecretNotExposed(t, firstSecret)
 }
 
-// shownByKubectl checks what a user sees without reading YAML.
-func (s *tests) shownByKubectl(t *testing.T) {
+// testKubectlOutput checks what a user sees without reading YAML.
+func (s *tests) testKubectlOutput(t *testing.T) {
 	t.Helper()
 	// The name, the image, workers, ready clusters, clusters, a reason and the age.
 	out := s.Hub.Kubectl(t, "get", "workerbundles", "-n", s.team, s.bundle(), "--no-headers")
@@ -95,9 +95,9 @@ func (s *tests) shownByKubectl(t *testing.T) {
 	}
 }
 
-// secretIsNowhere checks that a value is in nothing that the operator makes on the hub, but
+// checkSecretNotExposed checks that a value is in nothing that the operator makes on the hub, but
 // for the copy in the release's Secret and the works of the clusters.
-func (s *tests) secretIsNowhere(t *testing.T, value string) {
+func (s *tests) checkSecretNotExposed(t *testing.T, value string) {
 	t.Helper()
 	for what, args := range map[string][]string{
 		"log":                 {"logs", "-n", env.WorkersNamespace, "deployment/spokelet-workers", "--tail=-1"},
@@ -110,10 +110,10 @@ func (s *tests) secretIsNowhere(t *testing.T, value string) {
 	}
 }
 
-func (s *tests) secondVersion(t *testing.T) {
+func (s *tests) testSecondVersion(t *testing.T) {
 	s.ask(t, "2", hello("v2"))
-	s.untilHello(t, "Hello v2 "+firstSecret)
-	if got := s.untilReady(t, "hello"); got.Revision != 2 || got.Release == s.first {
+	s.waitForHello(t, "Hello v2 "+firstSecret)
+	if got := s.waitForReady(t, "hello"); got.Revision != 2 || got.Release == s.first {
 		t.Errorf("status is %+v", got)
 	}
 	if builds := s.names(t, buildersResource); len(builds) != 2 {
@@ -121,12 +121,12 @@ func (s *tests) secondVersion(t *testing.T) {
 	}
 }
 
-// goBack: the release and its image are still there.
-func (s *tests) goBack(t *testing.T) {
+// testRollback: the release and its image are still there.
+func (s *tests) testRollback(t *testing.T) {
 	before := s.names(t, buildersResource)
 	s.ask(t, "1", nil)
-	s.untilHello(t, "Hello v1 "+firstSecret)
-	if got := s.untilReady(t, "hello"); got.Release != s.first || got.Revision != 3 {
+	s.waitForHello(t, "Hello v1 "+firstSecret)
+	if got := s.waitForReady(t, "hello"); got.Release != s.first || got.Revision != 3 {
 		t.Errorf("status is %+v, want release %s as revision 3", got, s.first)
 	}
 	if diff := cmp.Diff(before, s.names(t, buildersResource)); diff != "" {
@@ -134,19 +134,19 @@ func (s *tests) goBack(t *testing.T) {
 	}
 }
 
-// nothingChanges: neither by the same manifests, nor by an operator that starts anew.
-func (s *tests) nothingChanges(t *testing.T) {
-	s.untilBundle(t, 1, 2)
+// testNoChange: neither by the same manifests, nor by an operator that starts anew.
+func (s *tests) testNoChange(t *testing.T) {
+	s.waitForBundle(t, 1, 2)
 	before := s.picture(t)
 	s.apply(t, fmt.Sprintf(documents, firstSecret, s.put(t, "hello", "1", nil)))
-	s.noPanic(t) // its log goes
+	s.checkNoPanic(t) // its log goes
 	s.Hub.Kubectl(t, "rollout", "restart", "deployment/spokelet-workers", "-n", env.WorkersNamespace)
 	s.Hub.Kubectl(t, "rollout", "status", "deployment/spokelet-workers", "-n", env.WorkersNamespace, "--timeout=180s")
 	testbed.Wait(t, 3*time.Second)
 	if diff := cmp.Diff(before, s.picture(t)); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
-	s.stillHello(t)
+	s.checkStillHello(t)
 }
 
 // picture is what there is of the account: the specs by their generations.
@@ -163,11 +163,11 @@ func (s *tests) picture(t *testing.T) []string {
 	return all
 }
 
-func (s *tests) secretChanges(t *testing.T) {
+func (s *tests) testSecretChange(t *testing.T) {
 	builds := s.names(t, buildersResource)
 	s.apply(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: hello-secrets, labels: {workers.spokelet.io/script: hello}}\nstringData: {API_KEY: "+secondSecret+"}\n")
-	s.untilHello(t, "Hello v1 "+secondSecret)
-	if got := s.untilReady(t, "hello"); got.Release == s.first {
+	s.waitForHello(t, "Hello v1 "+secondSecret)
+	if got := s.waitForReady(t, "hello"); got.Release == s.first {
 		t.Errorf("it is the same release: %+v", got)
 	}
 	if diff := cmp.Diff(builds, s.names(t, buildersResource)); diff != "" {

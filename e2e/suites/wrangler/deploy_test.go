@@ -58,36 +58,36 @@ func currentOf(t *testing.T, out string) string {
 	return found[1]
 }
 
-func (s *tests) deploy(t *testing.T) {
+func (s *tests) testDeploy(t *testing.T) {
 	p := s.shop(t, "v1")
 	out := p.run(t, "deploy")
 	s.first = currentOf(t, out)
 	if !strings.Contains(out, "worker-shop.workers-"+s.account+".svc") {
 		t.Errorf("wrangler does not say where it is reached: %s", out)
 	}
-	p.until(t, answers("v1", "no key"))
+	p.waitForAnswer(t, answers("v1", "no key"))
 	// What wrangler has deployed is what kubectl shows.
 	if got := s.Hub.Kubectl(t, "get", "workerdeployments", "-n", s.team, "-o", "jsonpath={.items[*].spec.template.scriptName}"); got != "shop" {
 		t.Errorf("WorkerDeployments are %q", got)
 	}
 }
 
-func (s *tests) deployAgain(t *testing.T) {
+func (s *tests) testDeployAgain(t *testing.T) {
 	p := s.shop(t, "v2")
 	currentOf(t, p.run(t, "deploy", "--message", "the second one", "--tag", "v2"))
-	p.until(t, answers("v2", "no key"))
+	p.waitForAnswer(t, answers("v2", "no key"))
 }
 
-func (s *tests) secrets(t *testing.T) {
+func (s *tests) testSecrets(t *testing.T) {
 	p := s.shop(t, "v2")
 	p.input(t, "a-secret-key", "secret", "put", "API_KEY")
-	p.until(t, answers("v2", "a-secret-key"))
+	p.waitForAnswer(t, answers("v2", "a-secret-key"))
 	if out := p.run(t, "secret", "list"); !strings.Contains(out, "API_KEY") || strings.Contains(out, "a-secret-key") {
 		t.Errorf("secret list says %s", out)
 	}
 	p.write(t, map[string]string{"secrets.json": `{"API_KEY": "another-key", "UNUSED": "x"}`})
 	p.run(t, "secret", "bulk", "secrets.json")
-	p.until(t, answers("v2", "another-key"))
+	p.waitForAnswer(t, answers("v2", "another-key"))
 	p.run(t, "secret", "delete", "UNUSED")
 	if out := p.run(t, "secret", "list"); strings.Contains(out, "UNUSED") || !strings.Contains(out, "API_KEY") {
 		t.Errorf("secret list says %s", out)
@@ -95,12 +95,12 @@ func (s *tests) secrets(t *testing.T) {
 	// A deploy keeps them.
 	p = s.shop(t, "v3")
 	p.run(t, "deploy")
-	p.until(t, answers("v3", "another-key"))
+	p.waitForAnswer(t, answers("v3", "another-key"))
 }
 
 var uploaded = regexp.MustCompile(`Worker Version ID: ([0-9a-f-]{36})`)
 
-func (s *tests) versions(t *testing.T) {
+func (s *tests) testVersions(t *testing.T) {
 	p := s.shop(t, "v4")
 	out := p.run(t, "versions", "upload", "--message", "not yet", "--tag", "four")
 	found := uploaded.FindStringSubmatch(out)
@@ -111,18 +111,18 @@ func (s *tests) versions(t *testing.T) {
 	if out := p.run(t, "versions", "list"); !strings.Contains(out, id) || !strings.Contains(out, "not yet") || !strings.Contains(out, "four") {
 		t.Errorf("versions list says %s", out)
 	}
-	p.still(t, answers("v3", "another-key"))
-	p.fails(t, p.as, []string{"latest version"}, "secret", "put", "API_KEY")
+	p.checkStillAnswers(t, answers("v3", "another-key"))
+	p.expectFailure(t, p.as, []string{"latest version"}, "secret", "put", "API_KEY")
 	older := s.versionIDs(t, p)[1]
-	p.fails(t, p.as, []string{"not supported", "split"}, "versions", "deploy", id+"@30%", older+"@70%", "-y")
-	p.still(t, answers("v3", "another-key"))
+	p.expectFailure(t, p.as, []string{"not supported", "split"}, "versions", "deploy", id+"@30%", older+"@70%", "-y")
+	p.checkStillAnswers(t, answers("v3", "another-key"))
 	p.run(t, "versions", "deploy", id+"@100%", "-y")
-	p.until(t, answers("v4", "another-key"))
+	p.waitForAnswer(t, answers("v4", "another-key"))
 	// A version with another secret is the same code, and not deployed.
 	p.input(t, "a-third-key", "versions", "secret", "put", "API_KEY")
-	p.still(t, answers("v4", "another-key"))
+	p.checkStillAnswers(t, answers("v4", "another-key"))
 	p.run(t, "versions", "deploy", s.versionIDs(t, p)[0]+"@100%", "-y")
-	p.until(t, answers("v4", "a-third-key"))
+	p.waitForAnswer(t, answers("v4", "a-third-key"))
 }
 
 // versionIDs are the versions that wrangler lists, the newest first.
@@ -138,7 +138,7 @@ func (s *tests) versionIDs(t *testing.T, p *project) []string {
 	return ids
 }
 
-func (s *tests) deployments(t *testing.T) {
+func (s *tests) testDeployments(t *testing.T) {
 	p := s.shop(t, "v4")
 	list := p.run(t, "deployments", "list")
 	for _, word := range []string{"the second one", s.username()} {
@@ -157,15 +157,15 @@ func (s *tests) deployments(t *testing.T) {
 	}
 }
 
-func (s *tests) rollback(t *testing.T) {
+func (s *tests) testRollback(t *testing.T) {
 	p := s.shop(t, "v4")
-	before := s.builds(t)
+	before := s.listBuilds(t)
 	out := p.run(t, "rollback", "-y", "--message", "back")
-	p.until(t, answers("v4", "another-key"))
+	p.waitForAnswer(t, answers("v4", "another-key"))
 	if !strings.Contains(out, "* API_KEY") {
 		t.Errorf("wrangler does not say that the secret changes: %s", out)
 	}
-	if after := s.builds(t); after != before {
+	if after := s.listBuilds(t); after != before {
 		t.Errorf("there were the builds %q, and are %q", before, after)
 	}
 	if out := p.run(t, "deployments", "status"); !strings.Contains(out, "back") {
@@ -173,33 +173,33 @@ func (s *tests) rollback(t *testing.T) {
 	}
 	// To the very first one, which had no secret.
 	p.run(t, "rollback", s.first, "-y")
-	p.until(t, answers("v1", "no key"))
+	p.waitForAnswer(t, answers("v1", "no key"))
 	if out := p.run(t, "secret", "list"); strings.Contains(out, "API_KEY") {
 		t.Errorf("secret list says %s", out)
 	}
-	s.byHand(t, p)
+	s.testManualDeployment(t, p)
 }
 
-// byHand: what kubectl asks for is what wrangler shows, and goes back to.
-func (s *tests) byHand(t *testing.T, p *project) {
+// testManualDeployment: what kubectl asks for is what wrangler shows, and goes back to.
+func (s *tests) testManualDeployment(t *testing.T, p *project) {
 	t.Helper()
 	s.Hub.Kubectl(t, "patch", "workerdeployment", "shop", "-n", s.team, "--type=json",
 		"-p", `[{"op": "replace", "path": "/spec/template/bindings/0/text", "value": "good day"}]`)
-	p.until(t, strings.Replace(answers("v1", "no key"), "hello", "good day", 1))
+	p.waitForAnswer(t, strings.Replace(answers("v1", "no key"), "hello", "good day", 1))
 	if out := p.run(t, "deployments", "status"); !strings.Contains(out, "kubectl") {
 		t.Errorf("deployments status says %s", out)
 	}
 	p.run(t, "rollback", s.first, "-y")
-	p.until(t, answers("v1", "no key"))
+	p.waitForAnswer(t, answers("v1", "no key"))
 }
 
-func (s *tests) builds(t *testing.T) string {
+func (s *tests) listBuilds(t *testing.T) string {
 	t.Helper()
 	return s.Hub.Kubectl(t, "get", "jobbuilders", "-n", s.team, "-o", "name")
 }
 
-// serviceWorker: WebAssembly, text and data are bindings there.
-func (s *tests) serviceWorker(t *testing.T) {
+// testServiceWorker: WebAssembly, text and data are bindings there.
+func (s *tests) testServiceWorker(t *testing.T) {
 	p := s.project(t, "old", `
 [vars]
 GREETING = "hello"
@@ -218,27 +218,27 @@ async function answer() {
 		"src/add.wasm": addWasm, "src/motto.txt": "everywhere\n",
 	})
 	p.run(t, "deploy")
-	p.until(t, "hello 42 everywhere")
+	p.waitForAnswer(t, "hello 42 everywhere")
 	p.write(t, map[string]string{"src/motto.txt": "somewhere\n"})
 	p.run(t, "deploy")
-	p.until(t, "hello 42 somewhere")
+	p.waitForAnswer(t, "hello 42 somewhere")
 }
 
-// deleteOne leaves the others.
-func (s *tests) deleteOne(t *testing.T) {
-	s.delete(t, s.project(t, "old", "", saying("''")))
-	s.kept(t).still(t, "kept")
+// testDeleteOne leaves the others.
+func (s *tests) testDeleteOne(t *testing.T) {
+	s.testDelete(t, s.project(t, "old", "", saying("''")))
+	s.newEchoProject(t).checkStillAnswers(t, "kept")
 }
 
-// delete removes all that was made of a script.
-func (s *tests) delete(t *testing.T, p *project, args ...string) {
+// testDelete removes all that was made of a script.
+func (s *tests) testDelete(t *testing.T, p *project, args ...string) {
 	t.Helper()
 	p.run(t, append([]string{"delete"}, args...)...)
 	if left := s.Hub.Kubectl(t, "get", "workerdeployments", "-n", s.team, "-o", "name"); strings.Contains(left, p.name) {
 		t.Errorf("there are %s", left)
 	}
-	if left := append(s.stored(t, s.account+"/"+p.name+"/"), s.stored(t, "_versions/"+s.account+"/"+p.name+"/")...); len(left) > 0 {
+	if left := append(s.listStored(t, s.account+"/"+p.name+"/"), s.listStored(t, "_versions/"+s.account+"/"+p.name+"/")...); len(left) > 0 {
 		t.Errorf("the store has %q", left)
 	}
-	p.fails(t, p.as, []string{"does not exist"}, "deployments", "list")
+	p.expectFailure(t, p.as, []string{"does not exist"}, "deployments", "list")
 }

@@ -76,8 +76,8 @@ func (p *project) input(t *testing.T, input string, args ...string) string {
 	return out
 }
 
-// fails runs wrangler, which has to fail and to say words.
-func (p *project) fails(t *testing.T, as env.Command, words []string, args ...string) {
+// expectFailure runs wrangler, which has to fail and to say words.
+func (p *project) expectFailure(t *testing.T, as env.Command, words []string, args ...string) {
 	t.Helper()
 	as.Dir = p.dir
 	var all strings.Builder
@@ -115,8 +115,8 @@ func (s *tests) served(ctx context.Context, spoke *testbed.Site, name, want stri
 	return err
 }
 
-// until waits until the script answers so in both clusters.
-func (p *project) until(t *testing.T, want string) {
+// waitForAnswer waits until the script answers so in both clusters.
+func (p *project) waitForAnswer(t *testing.T, want string) {
 	t.Helper()
 	for _, spoke := range p.s.Spokes {
 		testbed.Until(t, fmt.Sprintf("%s answers in %s", p.name, spoke.Name), testbed.Settle, func(ctx context.Context) error {
@@ -125,8 +125,8 @@ func (p *project) until(t *testing.T, want string) {
 	}
 }
 
-// still checks that the script answers so in both clusters.
-func (p *project) still(t *testing.T, want string) {
+// checkStillAnswers checks that the script answers so in both clusters.
+func (p *project) checkStillAnswers(t *testing.T, want string) {
 	t.Helper()
 	for _, spoke := range p.s.Spokes {
 		if err := p.s.served(t.Context(), spoke, p.name, want); err != nil {

@@ -54,41 +54,41 @@ func TestWrangler(t *testing.T) {
 		testbed.Step{Name: "helm installs the operator and the API", Run: s.install},
 		testbed.Step{Name: "two accounts are opened to wrangler", Run: func(t *testing.T) { s.open(t, s, &second) }},
 		testbed.Step{Name: "wrangler whoami", Run: func(t *testing.T) {
-			s.whoami(t, second.account)
-			second.whoami(t, s.account)
+			s.testWhoami(t, second.account)
+			second.testWhoami(t, s.account)
 		}},
 		testbed.Step{Name: "beside each other", Run: func(t *testing.T) {
-			testbed.Parallel(t, map[string]func(*testing.T){"versions": s.versionsOfAScript, "scripts": second.severalScripts})
+			testbed.Parallel(t, map[string]func(*testing.T){"versions": s.testVersionsOfScript, "scripts": second.testSeveralScripts})
 		}},
-		testbed.Step{Name: "nothing was refused to the API and the operator", Run: s.noErrors},
+		testbed.Step{Name: "nothing was refused to the API and the operator", Run: s.checkNoErrors},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 		testbed.Step{Name: "all of it is removed", Run: func(t *testing.T) { s.remove(t, s, &second) }},
 	)
 }
 
-// versionsOfAScript are the steps of an account with one script.
-func (s *tests) versionsOfAScript(t *testing.T) {
+// testVersionsOfScript are the steps of an account with one script.
+func (s *tests) testVersionsOfScript(t *testing.T) {
 	testbed.InOrder(t, 1,
-		testbed.Step{Name: "wrangler deploy of a new script", Run: s.deploy},
-		testbed.Step{Name: "wrangler deploy of a script that is there", Run: s.deployAgain},
-		testbed.Step{Name: "wrangler secret put, list, bulk and delete", Run: s.secrets},
-		testbed.Step{Name: "wrangler versions upload, list and deploy", Run: s.versions},
-		testbed.Step{Name: "wrangler deployments list and status", Run: s.deployments},
-		testbed.Step{Name: "wrangler rollback", Run: s.rollback},
-		testbed.Step{Name: "wrangler delete", Run: func(t *testing.T) { s.delete(t, s.shop(t, "v4"), "--force") }},
+		testbed.Step{Name: "wrangler deploy of a new script", Run: s.testDeploy},
+		testbed.Step{Name: "wrangler deploy of a script that is there", Run: s.testDeployAgain},
+		testbed.Step{Name: "wrangler secret put, list, bulk and delete", Run: s.testSecrets},
+		testbed.Step{Name: "wrangler versions upload, list and deploy", Run: s.testVersions},
+		testbed.Step{Name: "wrangler deployments list and status", Run: s.testDeployments},
+		testbed.Step{Name: "wrangler rollback", Run: s.testRollback},
+		testbed.Step{Name: "wrangler delete", Run: func(t *testing.T) { s.testDelete(t, s.shop(t, "v4"), "--force") }},
 	)
 }
 
-// severalScripts are the steps of an account with more than one.
-func (s *tests) severalScripts(t *testing.T) {
+// testSeveralScripts are the steps of an account with more than one.
+func (s *tests) testSeveralScripts(t *testing.T) {
 	testbed.InOrder(t, 1,
-		testbed.Step{Name: "what workerd rejects is said in the terminal, and not served", Run: s.rejected},
-		testbed.Step{Name: "wrangler deploy of a script in the format of service workers", Run: s.serviceWorker},
-		testbed.Step{Name: "wrangler tail", Run: s.tail},
-		testbed.Step{Name: "what is not supported is refused by name", Run: s.notSupported},
-		testbed.Step{Name: "who may not is refused", Run: s.refused},
-		testbed.Step{Name: "of two deploys at once one is served", Run: s.twoAtOnce},
-		testbed.Step{Name: "wrangler delete of one of them", Run: s.deleteOne},
+		testbed.Step{Name: "what workerd rejects is said in the terminal, and not served", Run: s.testRejected},
+		testbed.Step{Name: "wrangler deploy of a script in the format of service workers", Run: s.testServiceWorker},
+		testbed.Step{Name: "wrangler tail", Run: s.testTail},
+		testbed.Step{Name: "what is not supported is refused by name", Run: s.testUnsupported},
+		testbed.Step{Name: "who may not is refused", Run: s.testRefused},
+		testbed.Step{Name: "of two deploys at once one is served", Run: s.testConcurrentDeploys},
+		testbed.Step{Name: "wrangler delete of one of them", Run: s.testDeleteOne},
 	)
 }
 
@@ -192,8 +192,8 @@ func (s *tests) with(home, token string) env.Command {
 	return s.Env.WranglerCommand(s.program, home, s.account, token)
 }
 
-// whoami: of the other account the developer learns nothing.
-func (s *tests) whoami(t *testing.T, other string) {
+// testWhoami: of the other account the developer learns nothing.
+func (s *tests) testWhoami(t *testing.T, other string) {
 	t.Helper()
 	testbed.Until(t, "the developer's rights are known", testbed.Settle, func(ctx context.Context) error {
 		out, err := s.developer.Run(ctx, "whoami")

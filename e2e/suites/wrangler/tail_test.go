@@ -44,9 +44,9 @@ func events(text string) []traced {
 	}
 }
 
-// tail: events of the named script alone come, from both clusters.
-func (s *tests) tail(t *testing.T) {
-	p := s.kept(t)
+// testTail: events of the named script alone come, from both clusters.
+func (s *tests) testTail(t *testing.T) {
+	p := s.newEchoProject(t)
 	following := testbed.Follow(t, p.as, "tail", "kept", "--format", "json")
 	for _, spoke := range s.Spokes {
 		mark := "from-" + spoke.Name
@@ -86,12 +86,12 @@ func (s *tests) tail(t *testing.T) {
 		t.Fatal(err)
 	}
 	following.Ended(t, testbed.Patience)
-	s.tailPretty(t)
+	s.testPrettyTail(t)
 }
 
-// tailPretty: what people see, and a filter.
-func (s *tests) tailPretty(t *testing.T) {
-	p := s.kept(t)
+// testPrettyTail: what people see, and a filter.
+func (s *tests) testPrettyTail(t *testing.T) {
+	p := s.newEchoProject(t)
 	following := testbed.Follow(t, p.as, "tail", "kept", "--format", "pretty", "--status", "error")
 	following.Until(t, "waiting for logs")
 	testbed.Until(t, "the error", testbed.Settle, func(ctx context.Context) error {

@@ -34,8 +34,8 @@ func (s *tests) template(script, more string) string {
 	return "{" + fields + "}"
 }
 
-// badInput: the API server refuses what it can judge, and the status names the rest.
-func (s *tests) badInput(t *testing.T) {
+// testInvalidInput: the API server refuses what it can judge, and the status names the rest.
+func (s *tests) testInvalidInput(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, template, word string }{
 		"a script of upper case":   {reason: "a host and a path have no case for it", template: s.template("Hello", ""), word: "scriptName"},
 		"a script with a dot":      {reason: "no Service has one in its name", template: s.template("a.b", ""), word: "scriptName"},
@@ -46,7 +46,7 @@ func (s *tests) badInput(t *testing.T) {
 		testbed.Refused(t, name+": "+tc.reason, s.owner, bad("refused", tc.template), []string{"apply", "-n", s.team, "-f", "-"}, tc.word)
 	}
 	s.put(t, "large", "1", map[string]string{"index.js": strings.Repeat(" ", 25<<20)})
-	cases := s.namedByStatus()
+	cases := s.testStatusNamesProblem()
 	names := slices.Sorted(maps.Keys(cases))
 	var all strings.Builder
 	for _, name := range names {
@@ -55,12 +55,12 @@ func (s *tests) badInput(t *testing.T) {
 	s.apply(t, all.String())
 	for _, name := range names {
 		tc := cases[name]
-		s.until(t, name, "is refused: "+tc.reason, func(got status) error {
+		s.waitForStatus(t, name, "is refused: "+tc.reason, func(got status) error {
 			return got.is("Accepted", "False", tc.says, tc.words...)
 		})
 	}
-	s.stillHello(t)
-	s.stillServed(t, "a_parts", "again")
+	s.checkStillHello(t)
+	s.checkStillServed(t, "a_parts", "again")
 	s.Hub.Kubectl(t, append([]string{"delete", "workerdeployment", "-n", s.team}, names...)...)
 }
 
@@ -70,7 +70,7 @@ type refusal struct {
 	words                  []string
 }
 
-func (s *tests) namedByStatus() map[string]refusal {
+func (s *tests) testStatusNamesProblem() map[string]refusal {
 	return map[string]refusal{
 		"date": {
 			reason: "there is no such day", template: s.template("date", `compatibilityDate: 13/45/2026`), says: "Invalid", words: []string{"compatibilityDate", "13/45/2026"},

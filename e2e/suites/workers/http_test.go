@@ -30,7 +30,7 @@ const carolsRights = `
   subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "%s"}]}
 `
 
-func (s *tests) letCarol(t *testing.T) {
+func (s *tests) grantCarol(t *testing.T) {
 	s.Hub.Apply(t, fmt.Sprintf(carolsRights, carol))
 	for _, spoke := range s.Spokes {
 		spoke.Apply(t, fmt.Sprintf(carolsRights, "hub:"+carol))
@@ -75,8 +75,8 @@ func (s *tests) asks(ctx context.Context, spoke *testbed.Site, script string, r 
 	return r.send(ctx, s.carol, s.Hub.REST.Host+s.path(spoke, script))
 }
 
-// serves returns nil if a script answers so in a spoke.
-func (s *tests) serves(ctx context.Context, spoke *testbed.Site, script, want string) error {
+// checkServed returns nil if a script answers so in a spoke.
+func (s *tests) checkServed(ctx context.Context, spoke *testbed.Site, script, want string) error {
 	got, err := s.asks(ctx, spoke, script, request{method: http.MethodGet})
 	if err == nil && (got.Code != http.StatusOK || got.Body != want) {
 		err = fmt.Errorf("answers %d, %.400q, want %q", got.Code, got.Body, want)
@@ -84,54 +84,54 @@ func (s *tests) serves(ctx context.Context, spoke *testbed.Site, script, want st
 	return err
 }
 
-// untilServedIn waits until a script answers so in a cluster.
-func (s *tests) untilServedIn(t *testing.T, spoke *testbed.Site, script, want string) {
+// waitForServedIn waits until a script answers so in a cluster.
+func (s *tests) waitForServedIn(t *testing.T, spoke *testbed.Site, script, want string) {
 	t.Helper()
 	testbed.Until(t, fmt.Sprintf("%s of %s answers in %s", script, s.account, spoke.Name), testbed.Settle, func(ctx context.Context) error {
-		return s.serves(ctx, spoke, script, want)
+		return s.checkServed(ctx, spoke, script, want)
 	})
 }
 
-// untilServed waits until a script answers alike in all clusters.
-func (s *tests) untilServed(t *testing.T, script, want string) {
+// waitForServed waits until a script answers alike in all clusters.
+func (s *tests) waitForServed(t *testing.T, script, want string) {
 	t.Helper()
 	for _, spoke := range s.Spokes {
-		s.untilServedIn(t, spoke, script, want)
+		s.waitForServedIn(t, spoke, script, want)
 	}
 }
 
-// untilHello is untilServed for the document's script, which answers so by now.
-func (s *tests) untilHello(t *testing.T, want string) {
+// waitForHello is waitForServed for the document's script, which answers so by now.
+func (s *tests) waitForHello(t *testing.T, want string) {
 	t.Helper()
 	s.hello = want
-	s.untilServed(t, "hello", want)
+	s.waitForServed(t, "hello", want)
 }
 
-// stillServedIn checks that a script goes on answering so in a cluster.
-func (s *tests) stillServedIn(t *testing.T, spoke *testbed.Site, script, want string) {
+// checkStillServedIn checks that a script goes on answering so in a cluster.
+func (s *tests) checkStillServedIn(t *testing.T, spoke *testbed.Site, script, want string) {
 	t.Helper()
-	if err := s.serves(t.Context(), spoke, script, want); err != nil {
+	if err := s.checkServed(t.Context(), spoke, script, want); err != nil {
 		t.Errorf("%s: %v", spoke.Name, err)
 	}
 }
 
-// stillServed checks that a script goes on answering alike in all clusters.
-func (s *tests) stillServed(t *testing.T, script, want string) {
+// checkStillServed checks that a script goes on answering alike in all clusters.
+func (s *tests) checkStillServed(t *testing.T, script, want string) {
 	t.Helper()
 	for _, spoke := range s.Spokes {
-		s.stillServedIn(t, spoke, script, want)
+		s.checkStillServedIn(t, spoke, script, want)
 	}
 }
 
-// stillHello is stillServed for the document's script.
-func (s *tests) stillHello(t *testing.T) {
+// checkStillHello is checkStillServed for the document's script.
+func (s *tests) checkStillHello(t *testing.T) {
 	t.Helper()
-	s.stillServed(t, "hello", s.hello)
+	s.checkStillServed(t, "hello", s.hello)
 }
 
-// keepsAnswering asks the document's script in all clusters, again and again, until the
+// checkKeepsAnswering asks the document's script in all clusters, again and again, until the
 // function that it returns is called. The test fails if it ever answers otherwise than now.
-func (s *tests) keepsAnswering(t *testing.T) (stop func()) {
+func (s *tests) checkKeepsAnswering(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
@@ -140,7 +140,7 @@ func (s *tests) keepsAnswering(t *testing.T) (stop func()) {
 			again := time.NewTicker(50 * time.Millisecond)
 			defer again.Stop()
 			for asked := 1; ; asked++ {
-				err := s.serves(ctx, spoke, "hello", s.hello)
+				err := s.checkServed(ctx, spoke, "hello", s.hello)
 				if ctx.Err() != nil {
 					t.Logf("%s: it was asked %d times", spoke.Name, asked)
 					return

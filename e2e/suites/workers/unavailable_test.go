@@ -16,21 +16,21 @@ import (
 	"github.com/spokelet/spokelet/hack/clusters"
 )
 
-// registryIsAway: what is served stays, and the new version comes when the registry is back.
-func (s *tests) registryIsAway(t *testing.T) {
-	s.away(t, s.images.Server, func() {
+// testRegistryUnavailable: what is served stays, and the new version comes when the registry is back.
+func (s *tests) testRegistryUnavailable(t *testing.T) {
+	s.makeUnavailable(t, s.images.Server, func() {
 		s.ask(t, "5", hello("v5"))
-		s.until(t, "hello", "says that the build is tried again", func(got status) error {
+		s.waitForStatus(t, "hello", "says that the build is tried again", func(got status) error {
 			return got.is("Built", "Unknown", "Retrying")
 		})
-		s.stillHello(t)
+		s.checkStillHello(t)
 	})
-	s.untilHello(t, "Hello v5 "+secondSecret)
-	s.untilReady(t, "hello")
+	s.waitForHello(t, "Hello v5 "+secondSecret)
+	s.waitForReady(t, "hello")
 }
 
-// away stops a server while something is done.
-func (s *tests) away(t *testing.T, server *env.Server, meanwhile func()) {
+// makeUnavailable stops a server while something is done.
+func (s *tests) makeUnavailable(t *testing.T, server *env.Server, meanwhile func()) {
 	t.Helper()
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
@@ -41,31 +41,31 @@ func (s *tests) away(t *testing.T, server *env.Server, meanwhile func()) {
 	}
 }
 
-// tunnelIsCut: the other cluster has the new version, and the bundle counts it alone. No
+// testTunnelCut: the other cluster has the new version, and the bundle counts it alone. No
 // release but the new one is kept, and the image that the cluster runs which is away.
-func (s *tests) tunnelIsCut(t *testing.T) {
+func (s *tests) testTunnelCut(t *testing.T) {
 	away, old := s.Spokes[1], s.image(t)
-	heal := s.cut(t, away)
+	heal := s.cutTunnel(t, away)
 	url := s.put(t, "hello", "6", hello("v6"))
 	s.change(t, "workerdeployment", "hello", fmt.Sprintf(`{"spec":{"releaseHistoryLimit":1,"template":{"scriptUrls":[%q]}}}`, url))
-	s.untilServedIn(t, s.Spoke(), "hello", "Hello v6 "+secondSecret)
-	s.until(t, "hello", "names the cluster that is away", func(got status) error {
+	s.waitForServedIn(t, s.Spoke(), "hello", "Hello v6 "+secondSecret)
+	s.waitForStatus(t, "hello", "names the cluster that is away", func(got status) error {
 		return got.is("Ready", "False", "ClustersNotReady", away.Name)
 	})
 	if last := s.object(t, bundlesResource, s.bundle()).GetAnnotations()["lastImage"]; last != old {
 		t.Errorf("the last image is %q, want %q", last, old)
 	}
-	s.untilImages(t, s.image(t), old)
+	s.waitForImages(t, s.image(t), old)
 	heal()
-	s.untilHello(t, "Hello v6 "+secondSecret)
-	s.untilBundle(t, 2, 2)
-	s.untilReady(t, "hello")
-	s.untilImages(t, s.image(t))
+	s.waitForHello(t, "Hello v6 "+secondSecret)
+	s.waitForBundle(t, 2, 2)
+	s.waitForReady(t, "hello")
+	s.waitForImages(t, s.image(t))
 }
 
-// cut cuts the network between a cluster and the hub, until the function that it returns is
+// cutTunnel cuts the network between a cluster and the hub, until the function that it returns is
 // called, or the test has ended.
-func (s *tests) cut(t *testing.T, spoke *testbed.Site) (heal func()) {
+func (s *tests) cutTunnel(t *testing.T, spoke *testbed.Site) (heal func()) {
 	t.Helper()
 	if err := s.Env.Set.Cut(t.Context(), spoke.Cluster, clusters.Drop); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func (s *tests) cut(t *testing.T, spoke *testbed.Site) (heal func()) {
 	return heal
 }
 
-// untilImages waits until the registry has images of the account, and no others.
-func (s *tests) untilImages(t *testing.T, images ...string) {
+// waitForImages waits until the registry has images of the account, and no others.
+func (s *tests) waitForImages(t *testing.T, images ...string) {
 	t.Helper()
 	testbed.Until(t, fmt.Sprintf("%d images are left", len(images)), testbed.Settle, func(ctx context.Context) error {
 		tags, err := s.images.Tags(ctx, s.repository())
@@ -97,22 +97,22 @@ func (s *tests) untilImages(t *testing.T, images ...string) {
 	}
 }
 
-// clusterIsLeft: with the label goes everything, and comes back with it.
-func (s *tests) clusterIsLeft(t *testing.T) {
+// testClusterLeaves: with the label goes everything, and comes back with it.
+func (s *tests) testClusterLeaves(t *testing.T) {
 	left := s.Spokes[1]
 	s.Hub.Kubectl(t, "label", "managedcluster", left.Name, "workers.spokelet.io/clusters-")
-	s.untilBundle(t, 2, 1)
-	s.untilNamespaceGone(t, left)
-	s.stillServedIn(t, s.Spoke(), "hello", s.hello)
+	s.waitForBundle(t, 2, 1)
+	s.waitForNamespaceDeleted(t, left)
+	s.checkStillServedIn(t, s.Spoke(), "hello", s.hello)
 	s.Hub.Kubectl(t, "label", "managedcluster", left.Name, "workers.spokelet.io/clusters=true")
-	s.untilBundle(t, 2, 2)
-	s.untilHello(t, s.hello)
+	s.waitForBundle(t, 2, 2)
+	s.waitForHello(t, s.hello)
 }
 
-// untilNamespaceGone waits until a cluster has nothing of the account.
-func (s *tests) untilNamespaceGone(t *testing.T, spoke *testbed.Site) {
+// waitForNamespaceDeleted waits until a cluster has nothing of the account.
+func (s *tests) waitForNamespaceDeleted(t *testing.T, spoke *testbed.Site) {
 	t.Helper()
-	untilGone(t, "namespace "+s.inSpoke()+" of "+spoke.Name, func(ctx context.Context) error {
+	waitForGone(t, "namespace "+s.inSpoke()+" of "+spoke.Name, func(ctx context.Context) error {
 		_, err := spoke.Kube.CoreV1().Namespaces().Get(ctx, s.inSpoke(), metav1.GetOptions{})
 		return err
 	})

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// twoAtOnce writes two versions at the same time, and has the API server say which is the
+// testConcurrentChanges writes two versions at the same time, and has the API server say which is the
 // later one.
-func (s *tests) twoAtOnce(t *testing.T) {
+func (s *tests) testConcurrentChanges(t *testing.T) {
 	before, err := s.statusOf(t.Context(), deploymentsResource, "hello")
 	if err != nil {
 		t.Fatal(err)
@@ -45,26 +45,26 @@ func (s *tests) twoAtOnce(t *testing.T) {
 	if generations[1] > generations[0] {
 		later = 1
 	}
-	s.untilHello(t, "Hello "+versions[later]+" "+secondSecret)
-	got := s.untilReady(t, "hello")
+	s.waitForHello(t, "Hello "+versions[later]+" "+secondSecret)
+	got := s.waitForReady(t, "hello")
 	if got.Revision <= before.Revision || got.Served != got.Release {
 		t.Errorf("status is %+v, after revision %d", got, before.Revision)
 	}
 	if used, _, _ := unstructured.NestedStringSlice(s.object(t, releasesResource, got.Release).Object, "spec", "scriptUrls"); len(used) != 1 || used[0] != urls[later] {
 		t.Errorf("the release is of %q, want %q", used, urls[later])
 	}
-	s.revisionsAscend(t, got)
+	s.checkRevisionsAscend(t, got)
 	// No bundle was without the script for a moment.
 	for _, name := range s.names(t, buildersResource) {
 		if scripts, _, _ := unstructured.NestedStringSlice(s.object(t, buildersResource, name).Object, "spec", "scriptNames"); !slices.Contains(scripts, "hello") {
 			t.Errorf("%s is of %q", name, scripts)
 		}
 	}
-	s.stillHello(t)
+	s.checkStillHello(t)
 }
 
-// revisionsAscend checks that the current release is the last one of its WorkerDeployment.
-func (s *tests) revisionsAscend(t *testing.T, current status) {
+// checkRevisionsAscend checks that the current release is the last one of its WorkerDeployment.
+func (s *tests) checkRevisionsAscend(t *testing.T, current status) {
 	t.Helper()
 	owner := s.object(t, deploymentsResource, "hello").GetUID()
 	seen := map[int64]string{}

@@ -14,8 +14,8 @@ import (
 	"github.com/spokelet/spokelet/e2e/testbed"
 )
 
-// kept is a script that says what it is asked, and throws when it is told to.
-func (s *tests) kept(t *testing.T) *project {
+// newEchoProject is a script that says what it is asked, and throws when it is told to.
+func (s *tests) newEchoProject(t *testing.T) *project {
 	t.Helper()
 	return s.project(t, "kept", "", map[string]string{"src/index.js": `export default { async fetch(request) {
   console.log("asked", request.method, { version: "v1" });
@@ -25,39 +25,39 @@ func (s *tests) kept(t *testing.T) *project {
 `})
 }
 
-// rejected: the words are workerd's.
-func (s *tests) rejected(t *testing.T) {
-	p := s.kept(t)
+// testRejected: the words are workerd's.
+func (s *tests) testRejected(t *testing.T) {
+	p := s.newEchoProject(t)
 	p.run(t, "deploy")
-	p.until(t, "kept")
+	p.waitForAnswer(t, "kept")
 	p.write(t, map[string]string{"src/index.js": "export default { fetch() { return new Response('no'); } };\nthrow new Error('never to be loaded');\n"})
-	p.fails(t, p.as, []string{"never to be loaded", "10021"}, "deploy")
-	p.still(t, "kept")
+	p.expectFailure(t, p.as, []string{"never to be loaded", "10021"}, "deploy")
+	p.checkStillAnswers(t, "kept")
 }
 
-// notSupported: one of the products that the API refuses by their names.
-func (s *tests) notSupported(t *testing.T) {
+// testUnsupported: one of the products that the API refuses by their names.
+func (s *tests) testUnsupported(t *testing.T) {
 	for _, settings := range []string{
 		"[[kv_namespaces]]\nbinding = \"CACHE\"\nid = \"0123456789abcdef0123456789abcdef\"",
 		"[[kv_namespaces]]\nbinding = \"CACHE\"", // wrangler would make it
 		"[[queues.producers]]\nbinding = \"CACHE\"",
 	} {
 		p := s.project(t, "wants", settings, saying("'x'"))
-		p.fails(t, p.as, []string{"CACHE", "not supported"}, "deploy")
+		p.expectFailure(t, p.as, []string{"CACHE", "not supported"}, "deploy")
 	}
 	if left := s.Hub.Kubectl(t, "get", "workerdeployments", "-n", s.team, "-o", "name"); strings.Contains(left, "wants") {
 		t.Errorf("there is %s", left)
 	}
 }
 
-// refused: the hub reviews the token, and the rights of who has it.
-func (s *tests) refused(t *testing.T) {
+// testRefused: the hub reviews the token, and the rights of who has it.
+func (s *tests) testRefused(t *testing.T) {
 	p := s.project(t, "mine", "", saying("'mine'"))
-	p.fails(t, s.with(t.TempDir(), s.token(t, "developer")), []string{"Invalid access token"}, "deploy") // it is for the API server
-	p.fails(t, s.with(t.TempDir(), s.token(t, "viewer", forAPI)), []string{"Unauthorized", "may not"}, "deploy")
+	p.expectFailure(t, s.with(t.TempDir(), s.token(t, "developer")), []string{"Invalid access token"}, "deploy") // it is for the API server
+	p.expectFailure(t, s.with(t.TempDir(), s.token(t, "viewer", forAPI)), []string{"Unauthorized", "may not"}, "deploy")
 }
 
-func (s *tests) stored(t *testing.T, prefix string) []string {
+func (s *tests) listStored(t *testing.T, prefix string) []string {
 	t.Helper()
 	keys, err := s.store.Keys(t.Context(), prefix)
 	if err != nil {
@@ -66,8 +66,8 @@ func (s *tests) stored(t *testing.T, prefix string) []string {
 	return keys
 }
 
-// twoAtOnce: one of them is served in the end, and the other one's developer knows it.
-func (s *tests) twoAtOnce(t *testing.T) {
+// testConcurrentDeploys: one of them is served in the end, and the other one's developer knows it.
+func (s *tests) testConcurrentDeploys(t *testing.T) {
 	s.project(t, "twice", "", saying("'zero'")).run(t, "deploy")
 	type end struct {
 		text string
@@ -106,8 +106,8 @@ func (s *tests) twoAtOnce(t *testing.T) {
 	s.project(t, "twice", "", saying("''")).run(t, "delete", "--force")
 }
 
-// noErrors: the API and the operator had all rights that they need.
-func (s *tests) noErrors(t *testing.T) {
+// checkNoErrors: the API and the operator had all rights that they need.
+func (s *tests) checkNoErrors(t *testing.T) {
 	for _, deployment := range []string{"spokelet-workers", "spokelet-workers-api"} {
 		logs := s.Hub.Kubectl(t, "logs", "-n", env.WorkersNamespace, "deployment/"+deployment, "--tail=-1")
 		for line := range strings.Lines(logs) {

@@ -21,16 +21,16 @@ import (
 // dave owns the namespace of the second account: he may write everything in it.
 const dave = "dave"
 
-// secondAccount is of an account that is in a first only, while the first one has both
+// testSecondAccount is of an account that is in a first only, while the first one has both
 // clusters.
-func (s *tests) secondAccount(t *testing.T) {
+func (s *tests) testSecondAccount(t *testing.T) {
 	testbed.InOrder(t, 1,
-		testbed.Step{Name: "the owner of a namespace may write there and nowhere else", Run: s.ownerWrites},
-		testbed.Step{Name: "an account is given, and only once", Run: s.accountIsGiven},
-		testbed.Step{Name: "it is served beside the first", Run: s.servedBeside},
-		testbed.Step{Name: "code of another account is out of reach", Run: s.othersCode},
-		testbed.Step{Name: "a host is an administrator's to give", Run: s.hostIsGiven},
-		testbed.Step{Name: "an image that was deleted is built again", Run: s.imageIsDeleted},
+		testbed.Step{Name: "the owner of a namespace may write there and nowhere else", Run: s.testOwnerWrites},
+		testbed.Step{Name: "an account is given, and only once", Run: s.testAccountAssigned},
+		testbed.Step{Name: "it is served beside the first", Run: s.testServedBesideOthers},
+		testbed.Step{Name: "code of another account is out of reach", Run: s.testCodeOfOtherAccount},
+		testbed.Step{Name: "a host is an administrator's to give", Run: s.testHostAssigned},
+		testbed.Step{Name: "an image that was deleted is built again", Run: s.testImageDeleted},
 	)
 }
 
@@ -42,7 +42,7 @@ func saying(text string) map[string]string {
 // sameName is what the second account's script of the first one's name answers.
 const sameName = "another hello"
 
-func (s *tests) ownerWrites(t *testing.T) {
+func (s *tests) testOwnerWrites(t *testing.T) {
 	s.Hub.Apply(t, tenant(s.team, ""))
 	s.Hub.Kubectl(t, "create", "rolebinding", "owner", "-n", s.team, "--clusterrole=admin", "--user="+dave)
 	manifest := bad("hello", s.template("hello", ""))
@@ -70,10 +70,10 @@ func (s *tests) ownerWrites(t *testing.T) {
 	}
 }
 
-func (s *tests) accountIsGiven(t *testing.T) {
+func (s *tests) testAccountAssigned(t *testing.T) {
 	refused := func(what, reason string, words ...string) {
 		t.Helper()
-		s.until(t, "hello", what, func(got status) error { return got.is("Accepted", "False", reason, words...) })
+		s.waitForStatus(t, "hello", what, func(got status) error { return got.is("Accepted", "False", reason, words...) })
 	}
 	label := func(account string) {
 		t.Helper()
@@ -85,7 +85,7 @@ func (s *tests) accountIsGiven(t *testing.T) {
 	label("No-Id")
 	refused("that is no id", "NoAccount", "No-Id")
 	label(s.account)
-	s.until(t, "hello", "there is no WorkerAccount", func(got status) error {
+	s.waitForStatus(t, "hello", "there is no WorkerAccount", func(got status) error {
 		return errors.Join(got.is("Accepted", "True", "Accepted"), got.is("Built", "False", "NoAccount", "WorkerAccount"))
 	})
 }
@@ -128,32 +128,32 @@ spec:
 
 const databaseURL = "postgres://somewhere/else"
 
-// servedBeside: the account has the one cluster that its namespace is given.
-func (s *tests) servedBeside(t *testing.T) {
+// testServedBesideOthers: the account has the one cluster that its namespace is given.
+func (s *tests) testServedBesideOthers(t *testing.T) {
 	given := s.Spoke()
 	s.Hub.Kubectl(t, "label", "managedcluster", given.Name, "--overwrite", "region=eu")
 	s.Hub.Kubectl(t, "annotate", "namespace", s.team, "--overwrite", "workers.spokelet.io/clusters=region=eu")
 	s.put(t, "1234", "1", map[string]string{"worker.js": "export default { fetch(request, env) { return new Response(env.DATABASE_URL); } };\n"})
 	s.put(t, "by-hand", "1", saying("by hand"))
 	s.apply(t, fmt.Sprintf(numbers, databaseURL, s.account))
-	s.untilBundle(t, 3, 1)
-	s.untilServedIn(t, given, "1234", databaseURL)
-	s.untilServedIn(t, given, "hello", sameName)
-	s.untilServedIn(t, given, "by-hand", "by hand")
-	s.untilReady(t, "1234")
-	s.untilReady(t, "hello")
-	s.secretIsNowhere(t, databaseURL)
+	s.waitForBundle(t, 3, 1)
+	s.waitForServedIn(t, given, "1234", databaseURL)
+	s.waitForServedIn(t, given, "hello", sameName)
+	s.waitForServedIn(t, given, "by-hand", "by hand")
+	s.waitForReady(t, "1234")
+	s.waitForReady(t, "hello")
+	s.checkSecretNotExposed(t, databaseURL)
 	_, err := s.Spokes[1].Kube.CoreV1().Namespaces().Get(t.Context(), s.inSpoke(), metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("%s, which it is not given, has its namespace: %v", s.Spokes[1].Name, err)
 	}
 }
 
-// othersCode: the prefix is what the other account's script is served from.
-func (s *tests) othersCode(t *testing.T) {
+// testCodeOfOtherAccount: the prefix is what the other account's script is served from.
+func (s *tests) testCodeOfOtherAccount(t *testing.T) {
 	for name, url := range map[string]string{"with-bucket": "s3://" + s.store.Bucket + "/1234/hello/1", "bare": "1234/hello/1"} {
 		s.apply(t, bad(name, s.template(name, fmt.Sprintf("scriptUrls: [%q]", url))))
-		s.until(t, name, "names the code that is not its own", func(got status) error {
+		s.waitForStatus(t, name, "names the code that is not its own", func(got status) error {
 			return got.is("Accepted", "False", "Invalid", url, s.account)
 		})
 		s.Hub.Kubectl(t, "delete", "workerdeployment", "-n", s.team, name)
@@ -167,19 +167,19 @@ const rival = `
 {apiVersion: api.worker-account/v1alpha1, kind: WorkerAccount, metadata: {name: "9abc", namespace: team-c}, spec: {workerBundleName: rival, host: shop.example.com}}
 `
 
-// hostIsGiven: each account has a name of its own, and chooses others among those that an
+// testHostAssigned: each account has a name of its own, and chooses others among those that an
 // administrator gave its namespace, as long as no other account has them.
-func (s *tests) hostIsGiven(t *testing.T) {
+func (s *tests) testHostAssigned(t *testing.T) {
 	told := func(what, host, value, reason string, words ...string) {
 		t.Helper()
 		s.change(t, "workeraccount", s.account, fmt.Sprintf(`{"spec":{"host":%q}}`, host))
-		s.untilOf(t, accountsResource, s.account, what, func(got status) error { return got.is("Routed", value, reason, words...) })
+		s.waitForStatusOf(t, accountsResource, s.account, what, func(got status) error { return got.is("Routed", value, reason, words...) })
 	}
 	all := []string{"/1234", "/by-hand", "/hello"}
-	s.untilRouted(t, s.account+"."+hostSuffix, all...)
+	s.waitForRoute(t, s.account+"."+hostSuffix, all...)
 	told("names the other account's own name", "1234."+hostSuffix, "False", "HostNotAllowed", hostSuffix)
 	told("names a host that nobody gave it", "shop.example.com", "False", "HostNotAllowed", "workers.spokelet.io/hosts")
-	s.untilRouted(t, "")
+	s.waitForRoute(t, "")
 	testbed.Refused(t, "a host has one spelling", s.owner, "",
 		[]string{"patch", "workeraccount", "-n", s.team, s.account, "--type=merge", "-p", `{"spec":{"host":"Shop.example.com"}}`}, "spec.host")
 	testbed.Refused(t, "whose a host is the operator says", s.owner, "",
@@ -187,12 +187,12 @@ func (s *tests) hostIsGiven(t *testing.T) {
 
 	s.Hub.Apply(t, rival)
 	r := s.other("9abc", "team-c", "")
-	r.untilOf(t, accountsResource, r.account, "has the host", func(got status) error { return got.is("Routed", "True", "Routed") })
+	r.waitForStatusOf(t, accountsResource, r.account, "has the host", func(got status) error { return got.is("Routed", "True", "Routed") })
 	s.Hub.Kubectl(t, "annotate", "namespace", s.team, "--overwrite", "workers.spokelet.io/hosts=*.example.com")
 	told("names a host that another account has", "shop.example.com", "False", "HostTaken", "shop.example.com")
 	s.Hub.Kubectl(t, "delete", "namespace", r.team, "--timeout=180s")
 	told("has the host once nobody has it", "shop.example.com", "True", "Routed")
-	s.untilRouted(t, "shop.example.com", all...)
+	s.waitForRoute(t, "shop.example.com", all...)
 	first := s.other("1234", "team-a", "")
 	for _, spoke := range s.Spokes {
 		if host, paths, err := first.routes(t.Context(), spoke); err != nil || host != "1234."+hostSuffix || !slices.Contains(paths, "/hello") {
@@ -201,9 +201,9 @@ func (s *tests) hostIsGiven(t *testing.T) {
 	}
 }
 
-// untilRouted waits until the Ingress of the first cluster has a host and paths, or until there
+// waitForRoute waits until the Ingress of the first cluster has a host and paths, or until there
 // is none, for no host.
-func (s *tests) untilRouted(t *testing.T, host string, paths ...string) {
+func (s *tests) waitForRoute(t *testing.T, host string, paths ...string) {
 	t.Helper()
 	testbed.Until(t, fmt.Sprintf("an Ingress of host %q with %q", host, paths), testbed.Settle, func(ctx context.Context) error {
 		gotHost, got, err := s.routes(ctx, s.Spoke())
@@ -235,10 +235,10 @@ func (s *tests) routes(ctx context.Context, spoke *testbed.Site) (host string, p
 	return host, paths, nil
 }
 
-// imageIsDeleted: a cluster that comes later has to read the image, and it is gone. A node that
+// testImageDeleted: a cluster that comes later has to read the image, and it is gone. A node that
 // has run it does not ask for it again: it keeps a copy, which the clusters of tests have no way
 // to take away.
-func (s *tests) imageIsDeleted(t *testing.T) {
+func (s *tests) testImageDeleted(t *testing.T) {
 	image := s.image(t)
 	if err := s.images.Delete(t.Context(), image); err != nil {
 		t.Fatal(err)
@@ -254,9 +254,9 @@ func (s *tests) imageIsDeleted(t *testing.T) {
 		}
 		return err
 	})
-	s.untilBundle(t, 3, 2)
-	s.untilServed(t, "1234", databaseURL)
-	s.untilServed(t, "hello", sameName)
+	s.waitForBundle(t, 3, 2)
+	s.waitForServed(t, "1234", databaseURL)
+	s.waitForServed(t, "hello", sameName)
 	if after := s.image(t); after != image {
 		t.Errorf("it is another image, %s, than %s", after, image)
 	}
@@ -266,10 +266,10 @@ func (s *tests) imageIsDeleted(t *testing.T) {
 	}
 }
 
-// namespaceIsDeleted: the second account, which the end of the first one did not touch, ends
+// testNamespaceDeleted: the second account, which the end of the first one did not touch, ends
 // with all that it has.
-func (s *tests) namespaceIsDeleted(t *testing.T) {
-	s.stillServed(t, "hello", sameName)
+func (s *tests) testNamespaceDeleted(t *testing.T) {
+	s.checkStillServed(t, "hello", sameName)
 	s.Hub.Kubectl(t, "delete", "namespace", s.team, "--timeout=180s")
-	s.untilLeft(t)
+	s.waitForRemainingWorks(t)
 }

@@ -18,23 +18,23 @@ import (
 	"github.com/spokelet/spokelet/e2e/testbed"
 )
 
-func (s *tests) scriptIsDeleted(t *testing.T) {
+func (s *tests) testDeleteScript(t *testing.T) {
 	s.Hub.Kubectl(t, "delete", "workerdeployment", "-n", s.team, "parts")
-	s.untilBundle(t, 1, 2)
+	s.waitForBundle(t, 1, 2)
 	for _, spoke := range s.Spokes {
-		untilGone(t, "Service worker-a-parts of "+spoke.Name, func(ctx context.Context) error {
+		waitForGone(t, "Service worker-a-parts of "+spoke.Name, func(ctx context.Context) error {
 			_, err := spoke.Kube.CoreV1().Services(s.inSpoke()).Get(ctx, "worker-a-parts", metav1.GetOptions{})
 			return err
 		})
 	}
-	s.untilHello(t, s.hello)
+	s.waitForHello(t, s.hello)
 }
 
-// accountIsDeleted: nothing of it is left in the clusters, on the hub and in the registry,
+// testDeleteAccount: nothing of it is left in the clusters, on the hub and in the registry,
 // but what its owner has made.
-func (s *tests) accountIsDeleted(t *testing.T) {
+func (s *tests) testDeleteAccount(t *testing.T) {
 	s.Hub.Kubectl(t, "delete", "workeraccount", "-n", s.team, s.account, "--timeout=180s")
-	s.untilLeft(t)
+	s.waitForRemainingWorks(t)
 	if bundles := s.names(t, bundlesResource); len(bundles) > 0 {
 		t.Errorf("bundles %q are left", bundles)
 	}
@@ -51,15 +51,15 @@ func (s *tests) accountIsDeleted(t *testing.T) {
 	})
 }
 
-// untilLeft waits until clusters have nothing of the account, and the registry no image.
-func (s *tests) untilLeft(t *testing.T) {
+// waitForRemainingWorks waits until clusters have nothing of the account, and the registry no image.
+func (s *tests) waitForRemainingWorks(t *testing.T) {
 	t.Helper()
 	for _, spoke := range s.Spokes {
-		untilGone(t, "work of "+spoke.Name, func(ctx context.Context) error {
+		waitForGone(t, "work of "+spoke.Name, func(ctx context.Context) error {
 			_, err := s.Hub.Dyn.Resource(manifestWorks).Namespace(spoke.Name).Get(ctx, s.inSpoke(), metav1.GetOptions{})
 			return err
 		})
-		s.untilNamespaceGone(t, spoke)
+		s.waitForNamespaceDeleted(t, spoke)
 	}
 	testbed.Until(t, "builds and images are gone", testbed.Settle, func(ctx context.Context) error {
 		tags, err := s.images.Tags(ctx, s.repository())
@@ -74,9 +74,9 @@ func (s *tests) untilLeft(t *testing.T) {
 	})
 }
 
-// noPanic reads the operator's log. It has to have the rights for all that it does. Only what
+// checkNoPanic reads the operator's log. It has to have the rights for all that it does. Only what
 // it tells of a namespace that ends at that moment comes too late.
-func (s *tests) noPanic(t *testing.T) {
+func (s *tests) checkNoPanic(t *testing.T) {
 	logs := s.Hub.Kubectl(t, "logs", "-n", env.WorkersNamespace, "deployment/spokelet-workers", "--tail=-1")
 	testbed.ReportRaces(t, logs)
 	for line := range strings.Lines(logs) {
@@ -90,8 +90,8 @@ func (s *tests) noPanic(t *testing.T) {
 	}
 }
 
-// remove leaves the clusters as other suites expect them.
-func (s *tests) remove(t *testing.T) {
+// deleteObject leaves the clusters as other suites expect them.
+func (s *tests) deleteObject(t *testing.T) {
 	s.Hub.Kubectl(t, "delete", "namespace", s.team, "--timeout=180s")
 	if err := s.Env.UninstallWorkers(t.Context()); err != nil {
 		t.Error(err)

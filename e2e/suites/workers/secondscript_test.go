@@ -85,14 +85,14 @@ func partsModules() map[string]string {
 	}
 }
 
-// secondScript comes before the first one, which gets the next port in new pods: nobody who
+// testSecondScript comes before the first one, which gets the next port in new pods: nobody who
 // asks one of them reaches the other.
-func (s *tests) secondScript(t *testing.T) {
+func (s *tests) testSecondScript(t *testing.T) {
 	s.apply(t, fmt.Sprintf(parts, s.bare(s.put(t, "a_parts", "1", partsModules()))))
-	stop := s.keepsAnswering(t)
-	s.untilServed(t, "a_parts", "4 noted noted true ")
-	s.untilReady(t, "parts")
-	s.untilBundle(t, 2, 2)
+	stop := s.checkKeepsAnswering(t)
+	s.waitForServed(t, "a_parts", "4 noted noted true ")
+	s.waitForReady(t, "parts")
+	s.waitForBundle(t, 2, 2)
 	stop()
 }
 
@@ -132,8 +132,8 @@ const parts :Workerd.Worker = (
 );
 `
 
-// asWorkerdAlone asks the scripts in both clusters and in a workerd of this machine.
-func (s *tests) asWorkerdAlone(t *testing.T) {
+// testSameAsWorkerd asks the scripts in both clusters and in a workerd of this machine.
+func (s *tests) testSameAsWorkerd(t *testing.T) {
 	alone := s.startWorkerd(t, map[string]map[string]string{"hello": hello("v1"), "a_parts": partsModules()})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for script, requests := range map[string]map[string]request{
@@ -214,24 +214,24 @@ func (s *tests) startWorkerd(t *testing.T, scripts map[string]map[string]string)
 	return urls
 }
 
-// rejected: workerd's words are in the status, and what was served before is.
-func (s *tests) rejected(t *testing.T) {
+// testRejectedScripts: workerd's words are in the status, and what was served before is.
+func (s *tests) testRejectedScripts(t *testing.T) {
 	s.ask(t, "broken", map[string]string{"index.js": "export default { fetch( };\n"})
-	got := s.until(t, "hello", "says what workerd says", func(got status) error {
+	got := s.waitForStatus(t, "hello", "says what workerd says", func(got status) error {
 		return got.is("Built", "False", "Rejected", "SyntaxError")
 	})
 	if got.Served == got.Release || got.Served == "" {
 		t.Errorf("status is %+v", got)
 	}
-	s.until(t, "hello", "says that the previous one is served", func(got status) error {
+	s.waitForStatus(t, "hello", "says that the previous one is served", func(got status) error {
 		return got.is("Ready", "False", "PreviousServed", got.Served)
 	})
-	s.stillHello(t)
-	s.stillServed(t, "a_parts", "4 noted noted true ")
+	s.checkStillHello(t)
+	s.checkStillServed(t, "a_parts", "4 noted noted true ")
 	// Another script is not held up by it.
 	modules := maps.Clone(partsModules())
 	modules["index.js"] = "export default { fetch() { return new Response('again'); } };\n"
 	s.change(t, "workerdeployment", "parts", fmt.Sprintf(`{"spec":{"template":{"scriptsUrls":[%q]}}}`, s.put(t, "a_parts", "2", modules)))
-	s.untilServed(t, "a_parts", "again")
-	s.stillHello(t)
+	s.waitForServed(t, "a_parts", "again")
+	s.checkStillHello(t)
 }
