@@ -180,13 +180,13 @@ func TestUploadIsStoredBeforeAnswer(t *testing.T) {
 	got := w.ask(t, "jane", http.MethodPost, hello+"/versions", body, "Content-Type", kind)
 	result, _ := got.Result.(map[string]any)
 	id, _ := result["id"].(string)
-	if !got.Success || w.bucket.objects["1234/hello/"+id+"/index.js"] != "export default {};" || w.bucket.objects["_versions/1234/hello/"+id+".json"] == "" {
-		t.Fatalf("%s, and the store has %q", got.raw, w.bucket.objects)
+	if !got.Success || w.bucket.Objects["1234/hello/"+id+"/index.js"] != "export default {};" || w.bucket.Objects["_versions/1234/hello/"+id+".json"] == "" {
+		t.Fatalf("%s, and the store has %q", got.raw, w.bucket.Objects)
 	}
 	if again := w.ask(t, "joe", http.MethodGet, hello+"/versions/"+id, nil); !strings.Contains(again.raw, `"author_email":"jane"`) || !strings.Contains(again.raw, `{"name":"KEY","type":"secret_text"}`) {
 		t.Errorf("the version is %s", again.raw)
 	}
-	for key, content := range w.bucket.objects {
+	for key, content := range w.bucket.Objects {
 		if strings.Contains(content, "hunter2") {
 			t.Errorf("the value of a secret is in %s", key)
 		}
@@ -225,14 +225,14 @@ func TestInvalidUploadIsNotStored(t *testing.T) {
 			w.ask(t, "jane", method, path, bytes.NewReader(test.body), "Content-Type", test.kind).refused(t, name, test.status, test.code, test.words)
 		}
 	}
-	if len(w.bucket.objects) > 0 {
-		t.Errorf("the store has %q", w.bucket.objects)
+	if len(w.bucket.Objects) > 0 {
+		t.Errorf("the store has %q", w.bucket.Objects)
 	}
 }
 
 func TestUnavailableStoreIsReported(t *testing.T) {
 	w := serve(t)
-	w.bucket.away = true
+	w.bucket.FailPuts = []string{"/"}
 	body, kind := form(t, metadata, "export default {};")
 	w.ask(t, "jane", http.MethodPut, hello, body, "Content-Type", kind).
 		refused(t, "a store that is away", http.StatusServiceUnavailable, 10013, "the object store is not available")

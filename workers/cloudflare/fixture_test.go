@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -34,7 +33,7 @@ import (
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 	"github.com/spokelet/spokelet/workers/controllers"
 	"github.com/spokelet/spokelet/workers/deployer"
-	"github.com/spokelet/spokelet/workers/store"
+	"github.com/spokelet/spokelet/workers/store/storetest"
 	"github.com/spokelet/spokelet/workers/tail"
 	"github.com/spokelet/spokelet/workers/version"
 )
@@ -118,61 +117,13 @@ func (accounts) ListReadable(ctx context.Context, user authenticationv1.UserInfo
 	return nil, nil
 }
 
-// bucket is an object store that is a map.
-type bucket struct {
-	mu      sync.Mutex
-	objects map[string]string
-	away    bool
-}
-
-func (b *bucket) Put(_ context.Context, _, key, _ string, content []byte) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.away {
-		return store.ErrUnavailable
-	}
-	b.objects[key] = string(content)
-	return nil
-}
-
-func (b *bucket) Read(_ context.Context, _, key string, limit int64) ([]byte, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	content, ok := b.objects[key]
-	if !ok {
-		return nil, store.ErrMissing
-	}
-	return []byte(content[:min(int64(len(content)), limit)]), nil
-}
-
-func (b *bucket) Names(_ context.Context, _, folder string, _ int) ([]string, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var names []string
-	for key := range b.objects {
-		if name, below := strings.CutPrefix(key, folder+"/"); below && !strings.Contains(name, "/") {
-			names = append(names, name)
-		}
-	}
-	return names, nil
-}
-
-func (b *bucket) Delete(context.Context, string, ...string) error { return nil }
-
-func (b *bucket) DeleteFolder(_ context.Context, _, folder string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	maps.DeleteFunc(b.objects, func(key, _ string) bool { return strings.HasPrefix(key, folder+"/") })
-	return nil
-}
-
 // world is an API with one account, which has the script hello.
 type world struct {
 	api      *API
 	url      string
 	client   *http.Client
 	reviewer *reviewer
-	bucket   *bucket
+	bucket   *storetest.Memory
 	hub      client.Client
 }
 
@@ -196,7 +147,7 @@ func serve(t *testing.T, change ...func(*Config)) *world {
 	}).Build())
 	w := &world{
 		reviewer: &reviewer{rights: map[string]string{"jane": "get list update delete", "joe": "get list", "eve": "", "bob": "get list update delete"}},
-		bucket:   &bucket{objects: map[string]string{}}, hub: hub,
+		bucket:   storetest.NewMemory(), hub: hub,
 	}
 	tails, err := tail.New(tail.Config{Kube: &rest.Config{Host: "https://127.0.0.1:1"}, Limits: tail.Limits{MaxPerUser: 2}})
 	if err != nil {

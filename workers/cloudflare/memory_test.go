@@ -14,11 +14,12 @@ import (
 
 	"github.com/spokelet/spokelet/workers/deployer"
 	"github.com/spokelet/spokelet/workers/quota"
+	"github.com/spokelet/spokelet/workers/store/storetest"
 	"github.com/spokelet/spokelet/workers/version"
 )
 
 // large is a store whose every answer has 100 bytes more than is said.
-type large struct{ *bucket }
+type large struct{ *storetest.Memory }
 
 func (l large) Names(ctx context.Context, prefix, folder string, most int) ([]string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://store", nil)
@@ -33,7 +34,7 @@ func (l large) Names(ctx context.Context, prefix, folder string, most int) ([]st
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 		return nil, err
 	}
-	return l.bucket.Names(ctx, prefix, folder, most)
+	return l.Memory.Names(ctx, prefix, folder, most)
 }
 
 func (large) RoundTrip(*http.Request) (*http.Response, error) {

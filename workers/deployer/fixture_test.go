@@ -26,6 +26,7 @@ import (
 	"github.com/spokelet/spokelet/workers/api"
 	deploymentv1alpha1 "github.com/spokelet/spokelet/workers/api/deployment/v1alpha1"
 	releasev1alpha1 "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
+	"github.com/spokelet/spokelet/workers/store/storetest"
 	"github.com/spokelet/spokelet/workers/upload"
 	"github.com/spokelet/spokelet/workers/version"
 )
@@ -44,14 +45,14 @@ func newUID() types.UID { return types.UID(uuid.NewString()) }
 type world struct {
 	t        *testing.T
 	hub      *fakeHub
-	store    *fakeStore
+	store    *storetest.Memory
 	versions *version.Repository
 	*Deployer
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, hub: newHub(t), store: &fakeStore{objects: map[string]string{}}}
+	w := &world{t: t, hub: newHub(t), store: storetest.NewMemory()}
 	w.versions = version.NewRepository(w.store, w.store, "workers")
 	w.Deployer = New(Config{
 		Client: w.hub.faulty(), Versions: w.versions, History: w.versions, Bucket: "workers", Log: testr.New(t),
@@ -62,7 +63,7 @@ func newWorld(t *testing.T) *world {
 
 // checkLeft holds of every test: secrets are in Secrets alone, and no watch is left open.
 func (w *world) checkLeft() {
-	for key, content := range w.store.objects {
+	for key, content := range w.store.Objects {
 		if strings.Contains(content, hush) {
 			w.t.Errorf("object %s has the value of a secret: %s", key, content)
 		}

@@ -215,7 +215,7 @@ func TestUnusedVersionsAndSecretsAreRemoved(t *testing.T) {
 	if diff := cmp.Diff(secrets, w.secretsOfVersions()); diff != "" {
 		t.Errorf("Secrets of versions (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(objects, w.store.keys()); diff != "" {
+	if diff := cmp.Diff(objects, w.store.Keys()); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 	w.secret("mine")
@@ -234,7 +234,7 @@ func TestReleaseKeepsSecretAndModules(t *testing.T) {
 	}
 	second := w.served(module())
 	want := []string{"1234/hello/" + first.ID + "/index.js", "1234/hello/" + second.ID + "/index.js", "_versions/1234/hello/" + second.ID + ".json"}
-	if diff := cmp.Diff(want, w.store.keys()); diff != "" {
+	if diff := cmp.Diff(want, w.store.Keys()); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{first.Script.SecretRef}, w.secretsOfVersions()); diff != "" {
@@ -305,7 +305,7 @@ func TestDeleteRemovesEverything(t *testing.T) {
 	if w.deployment() != nil {
 		t.Error("the WorkerDeployment is there")
 	}
-	if diff := cmp.Diff([]string{"1234/other/" + other.ID + "/index.js", "_versions/1234/other/" + other.ID + ".json"}, w.store.keys()); diff != "" {
+	if diff := cmp.Diff([]string{"1234/other/" + other.ID + "/index.js", "_versions/1234/other/" + other.ID + ".json"}, w.store.Keys()); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{other.Script.SecretRef}, w.secretsOfVersions()); diff != "" {
@@ -332,7 +332,7 @@ func TestVersionOfOtherScriptIsNotFound(t *testing.T) {
 func TestMalformedDescriptionIsReported(t *testing.T) {
 	w := newWorld(t)
 	v := w.served(module())
-	w.store.objects["_versions/1234/hello/"+v.ID+".json"] = "nonsense"
+	w.store.Objects["_versions/1234/hello/"+v.ID+".json"] = "nonsense"
 	for name, do := range map[string]func() error{
 		"Current": func() error { _, err := w.Current(t.Context(), team, "hello"); return err },
 		"Upload":  func() error { _, err := w.Upload(t.Context(), team, "hello", "jane", module()); return err },

@@ -67,9 +67,9 @@ func TestForgedDescriptionNamesNoSecret(t *testing.T) {
 				t.Fatal(err)
 			}
 			key := "1234/hello/" + v.ID + ".json"
-			description := w.store.objects["_versions/"+key]
-			delete(w.store.objects, "_versions/"+key)
-			w.store.objects[root+key] = description
+			description := w.store.Objects["_versions/"+key]
+			delete(w.store.Objects, "_versions/"+key)
+			w.store.Objects[root+key] = description
 
 			// The next honest deploy keeps secrets, as wrangler always does, and names one by hand.
 			next, err := w.Upload(t.Context(), team, "hello", "jane", module(keep("secret_text")))
@@ -168,9 +168,9 @@ func TestListsReadOnlySummaries(t *testing.T) {
 		"versions":    func() (int, error) { all, err := w.Versions(t.Context(), team, "hello"); return len(all), err },
 		"deployments": func() (int, error) { all, err := w.Deployments(t.Context(), team, "hello"); return len(all), err },
 	} {
-		w.store.read = 0
-		if n, err := list(); err != nil || n != 3 || w.store.read > 3*32<<10 { // of 1.5 MiB
-			t.Errorf("%s: %d are listed, for which %d bytes are read, %v", name, n, w.store.read, err)
+		w.store.ReadBytes = 0
+		if n, err := list(); err != nil || n != 3 || w.store.ReadBytes > 3*32<<10 { // of 1.5 MiB
+			t.Errorf("%s: %d are listed, for which %d bytes are read, %v", name, n, w.store.ReadBytes, err)
 		}
 	}
 }

@@ -54,13 +54,13 @@ func TestSetSecretsCreatesVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			first := w.served(module(secrets("TOKEN", hush+"1"), bindings(text("GREETING", "hello"))))
-			w.hub.writes, w.store.puts = nil, 0
+			w.hub.writes, w.store.Puts = nil, 0
 			if err := w.SetSecrets(t.Context(), team, "hello", tc.change, jane); err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
 			if tc.same {
-				if len(w.hub.writes) > 0 || w.store.puts > 0 {
-					t.Errorf("%s: the deployer writes %q to the hub, and %d objects", tc.reason, w.hub.writes, w.store.puts)
+				if len(w.hub.writes) > 0 || w.store.Puts > 0 {
+					t.Errorf("%s: the deployer writes %q to the hub, and %d objects", tc.reason, w.hub.writes, w.store.Puts)
 				}
 				return
 			}
@@ -127,8 +127,8 @@ func TestManualSecretIsNotChanged(t *testing.T) {
 			is(t, w.SetSecrets(t.Context(), team, "hello", change, jane), ErrConflict, "Secret mine", "kubectl")
 			_, err := w.AddVersion(t.Context(), team, "hello", change, jane)
 			is(t, err, ErrConflict, "Secret mine", "kubectl")
-			if diff := cmp.Diff(map[string]string{"TOKEN": hush + "1"}, w.values("mine")); diff != "" || len(w.hub.writes) > 0 || len(w.store.keys()) > 0 {
-				t.Errorf("written: %q, %q (-want +got):\n%s", w.hub.writes, w.store.keys(), diff)
+			if diff := cmp.Diff(map[string]string{"TOKEN": hush + "1"}, w.values("mine")); diff != "" || len(w.hub.writes) > 0 || len(w.store.Keys()) > 0 {
+				t.Errorf("written: %q, %q (-want +got):\n%s", w.hub.writes, w.store.Keys(), diff)
 			}
 		})
 	}
@@ -311,7 +311,7 @@ func TestErrorsContainNoSecret(t *testing.T) {
 			target := boom
 			w.hub.faults[what] = boom
 			if what == "store" {
-				w.store.away, target = []string{"/"}, store.ErrUnavailable
+				w.store.FailPuts, target = []string{"/"}, store.ErrUnavailable
 			}
 			_, first := w.Upload(t.Context(), team, "hello", "jane", module(secrets("TOKEN", hush+"2")))
 			_, second := w.Deploy(t.Context(), team, "hello", v.ID, jane, false)
@@ -343,7 +343,7 @@ func TestDescriptionContainsOnlySecretNames(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || !version.IsID(v.ID) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
-	for key, content := range w.store.objects {
+	for key, content := range w.store.Objects {
 		if strings.Contains(content, hush) {
 			t.Errorf("object %s has the value of a secret", key)
 		}

@@ -41,7 +41,7 @@ func TestDeployWritesUploadedTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.asks("deployed", want, string(raw))
-	if diff := cmp.Diff([]string{"1234/hello/" + v.ID + "/index.js", "_versions/1234/hello/" + v.ID + ".json"}, w.store.keys()); diff != "" {
+	if diff := cmp.Diff([]string{"1234/hello/" + v.ID + "/index.js", "_versions/1234/hello/" + v.ID + ".json"}, w.store.Keys()); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
 	all, err := w.Deployments(t.Context(), team, "hello")
@@ -279,8 +279,8 @@ func TestInvalidUploadIsNotSaved(t *testing.T) {
 			w := newWorld(t)
 			_, err := w.Upload(t.Context(), team, tc.script, "jane", tc.upload)
 			is(t, err, ErrInvalid, tc.says)
-			if len(w.store.keys()) > 0 || len(w.hub.writes) > 0 {
-				t.Errorf("%s: stored %q, written %q", tc.reason, w.store.keys(), w.hub.writes)
+			if len(w.store.Keys()) > 0 || len(w.hub.writes) > 0 {
+				t.Errorf("%s: stored %q, written %q", tc.reason, w.store.Keys(), w.hub.writes)
 			}
 		})
 	}
@@ -290,13 +290,13 @@ func TestFailedSaveLeavesNothing(t *testing.T) {
 	for name, away := range map[string]string{"a module": "/index.js", "the description": ".json"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.store.away = []string{away}
+			w.store.FailPuts = []string{away}
 			_, err := w.Upload(t.Context(), team, "hello", "jane", module(secrets("TOKEN", hush+"1")))
 			is(t, err, store.ErrUnavailable)
 			if w.deployment() != nil || len(w.secretsOfVersions()) > 0 {
 				t.Errorf("there are a WorkerDeployment %v and Secrets %q", w.deployment(), w.secretsOfVersions())
 			}
-			w.store.away = nil
+			w.store.FailPuts = nil
 			v := w.served(module(inherit()))
 			if diff := cmp.Diff([]string{v.ID}, w.listed()); diff != "" {
 				t.Errorf("listed (-want +got):\n%s", diff)
@@ -307,7 +307,7 @@ func TestFailedSaveLeavesNothing(t *testing.T) {
 
 func TestFailedSecretCleanupDoesNotHideSaveError(t *testing.T) {
 	w := newWorld(t)
-	w.store.away, w.hub.faults["delete Secret"] = []string{".json"}, errors.New("boom")
+	w.store.FailPuts, w.hub.faults["delete Secret"] = []string{".json"}, errors.New("boom")
 	_, err := w.Upload(t.Context(), team, "hello", "jane", module(secrets("TOKEN", hush+"1")))
 	is(t, err, store.ErrUnavailable)
 	if len(w.secretsOfVersions()) != 1 {

@@ -4,14 +4,11 @@
 package version
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,81 +17,8 @@ import (
 
 	release "github.com/spokelet/spokelet/workers/api/release/v1alpha1"
 	"github.com/spokelet/spokelet/workers/store"
+	"github.com/spokelet/spokelet/workers/store/storetest"
 )
-
-// memory is an object store that is a map.
-type memory struct {
-	mu      sync.Mutex
-	objects map[string]string
-	// broken are keys that cannot be written.
-	broken sets.Set[string]
-	// read counts the bytes that were read.
-	read int
-}
-
-func newMemory() *memory { return &memory{objects: map[string]string{}, broken: sets.New[string]()} }
-
-func (m *memory) Put(ctx context.Context, _, key, _ string, content []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	for part := range m.broken {
-		if strings.Contains(key, part) {
-			return store.ErrUnavailable
-		}
-	}
-	m.objects[key] = string(content)
-	return nil
-}
-
-func (m *memory) Read(_ context.Context, _, key string, limit int64) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	content, ok := m.objects[key]
-	if !ok {
-		return nil, store.ErrMissing
-	}
-	content = content[:min(int64(len(content)), limit)]
-	m.read += len(content)
-	return []byte(content), nil
-}
-
-func (m *memory) Names(_ context.Context, _, folder string, most int) ([]string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	names := sets.New[string]()
-	for key := range m.objects {
-		if rest, below := strings.CutPrefix(key, folder+"/"); below {
-			name, _, deeper := strings.Cut(rest, "/")
-			if deeper {
-				name += "/"
-			}
-			names.Insert(name)
-		}
-	}
-	all := sets.List(names)
-	return all[max(0, len(all)-most):], nil
-}
-
-func (m *memory) Delete(_ context.Context, _ string, keys ...string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, key := range keys {
-		delete(m.objects, key)
-	}
-	return nil
-}
-
-func (m *memory) DeleteFolder(_ context.Context, _, folder string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	maps.DeleteFunc(m.objects, func(key, _ string) bool { return strings.HasPrefix(key, folder+"/") })
-	return nil
-}
-
-func (m *memory) keys() []string { return slices.Sorted(maps.Keys(m.objects)) }
 
 // one is a version of script hello with an ID that is of long ago, and modules of its own.
 func one(t *testing.T, n byte) Version {
@@ -122,11 +46,11 @@ func save(t *testing.T, r *Repository, versions ...Version) {
 }
 
 func TestListReturnsNewestFirst(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
 	first, second := one(t, 1), one(t, 2)
 	save(t, r, second, first)
-	m.objects["_versions/1234/hello/notes.json"] = "{}" // somebody else's
+	m.Objects["_versions/1234/hello/notes.json"] = "{}" // somebody else's
 	got, err := r.List(t.Context(), "1234", "hello")
 	if diff := cmp.Diff([]Summary{second.Summary, first.Summary}, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -138,7 +62,7 @@ func TestListReturnsNewestFirst(t *testing.T) {
 }
 
 func TestMissingObjectIsNotFound(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
 	if _, err := r.Latest(t.Context(), "1234", "hello"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no version: %v", err)
@@ -153,8 +77,8 @@ func TestMissingObjectIsNotFound(t *testing.T) {
 func TestIncompleteUploadIsNotListed(t *testing.T) {
 	for name, broken := range map[string]string{"a module": "index.js", "the description": ".json"} {
 		t.Run(name, func(t *testing.T) {
-			m := newMemory()
-			m.broken.Insert(broken)
+			m := storetest.NewMemory()
+			m.FailPuts = []string{broken}
 			r := NewRepository(m, m, "workers")
 			if err := r.Save(t.Context(), "1234", one(t, 1), module); !errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("got %v", err)
@@ -162,29 +86,29 @@ func TestIncompleteUploadIsNotListed(t *testing.T) {
 			if all, err := r.List(t.Context(), "1234", "hello"); err != nil || len(all) > 0 {
 				t.Errorf("there are %+v, %v", all, err)
 			}
-			m.broken.Clear()
-			if _, err := r.Prune(t.Context(), "1234", "hello", Retention{KeepNewest: 5}); err != nil || len(m.objects) > 0 {
-				t.Errorf("%q are left, %v", m.keys(), err)
+			m.FailPuts = nil
+			if _, err := r.Prune(t.Context(), "1234", "hello", Retention{KeepNewest: 5}); err != nil || len(m.Objects) > 0 {
+				t.Errorf("%q are left, %v", m.Keys(), err)
 			}
 		})
 	}
 }
 
 func TestPruneKeepsRecentModules(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
 	v, err := New("jane")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.objects["1234/hello/"+v.ID+"/index.js"] = "export default {}"
-	if _, err := r.Prune(t.Context(), "1234", "hello", Retention{}); err != nil || len(m.objects) != 1 {
-		t.Errorf("%q are left, %v", m.keys(), err)
+	m.Objects["1234/hello/"+v.ID+"/index.js"] = "export default {}"
+	if _, err := r.Prune(t.Context(), "1234", "hello", Retention{}); err != nil || len(m.Objects) != 1 {
+		t.Errorf("%q are left, %v", m.Keys(), err)
 	}
 }
 
 func TestPruneRemovesUnneededVersions(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
 	// Version 4 is version 1 with other secrets: it has the same modules.
 	fourth := one(t, 4)
@@ -208,27 +132,27 @@ func TestPruneRemovesUnneededVersions(t *testing.T) {
 		"1234/hello/" + one(t, 1).ID + "/index.js", "1234/hello/" + one(t, 2).ID + "/index.js",
 		"_versions/1234/hello/" + one(t, 2).ID + ".json", "_versions/1234/hello/" + fourth.ID + ".json",
 	}
-	if diff := cmp.Diff(want, m.keys()); diff != "" {
+	if diff := cmp.Diff(want, m.Keys()); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 }
 
 func TestRemoveAllLeavesNothing(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
 	save(t, r, one(t, 1), one(t, 2))
-	m.objects["1234/other/1/index.js"] = "export default {}"
+	m.Objects["1234/other/1/index.js"] = "export default {}"
 	if err := r.RemoveAll(t.Context(), "1234", "hello"); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"1234/other/1/index.js"}, m.keys()); diff != "" {
+	if diff := cmp.Diff([]string{"1234/other/1/index.js"}, m.Keys()); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 }
 
 // TestDescriptionsAreOutsideAccountPrefix plants one where the account's own users may write.
 func TestDescriptionsAreOutsideAccountPrefix(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
 	honest, planted := one(t, 1), one(t, 2)
 	save(t, r, honest)
@@ -237,14 +161,14 @@ func TestDescriptionsAreOutsideAccountPrefix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key := range m.objects {
+	for key := range m.Objects {
 		if below := strings.HasPrefix(key, "1234/"); below == strings.HasSuffix(key, ".json") {
 			t.Errorf("there is %s", key)
 		}
 	}
 	for _, key := range []string{".json", "/summary.json", ""} {
-		m.objects["1234/hello/"+planted.ID+key] = string(raw)
-		m.objects["1234/_versions/1234/hello/"+planted.ID+key] = string(raw)
+		m.Objects["1234/hello/"+planted.ID+key] = string(raw)
+		m.Objects["1234/_versions/1234/hello/"+planted.ID+key] = string(raw)
 	}
 	if _, err := r.Load(t.Context(), "1234", "hello", planted.ID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("it is read: %v", err)
@@ -276,7 +200,7 @@ func TestLoadRejectsForeignDescription(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			m := newMemory()
+			m := storetest.NewMemory()
 			if tc.change != nil {
 				v := one(t, 1)
 				tc.change(&v)
@@ -286,7 +210,7 @@ func TestLoadRejectsForeignDescription(t *testing.T) {
 				}
 				tc.raw = string(raw)
 			}
-			m.objects["_versions/1234/hello/"+id+".json"] = tc.raw
+			m.Objects["_versions/1234/hello/"+id+".json"] = tc.raw
 			_, err := NewRepository(m, m, "workers").Load(t.Context(), "1234", "hello", id)
 			if err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), id) {
 				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.says)
@@ -298,7 +222,7 @@ func TestLoadRejectsForeignDescription(t *testing.T) {
 // TestListReadsOnlySummaries: with what lists say, twenty versions are no more to read
 // than one is to write.
 func TestListReadsOnlySummaries(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
 	var want []Summary
 	for n := range byte(20) {
@@ -316,13 +240,13 @@ func TestListReadsOnlySummaries(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if m.read > 20*maxSummary {
-		t.Errorf("%d bytes are read for 20 versions", m.read)
+	if m.ReadBytes > 20*maxSummary {
+		t.Errorf("%d bytes are read for 20 versions", m.ReadBytes)
 	}
 }
 
 func TestListIsLimitedToNewest(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
 	for n := range byte(maxVersions + 20) {
 		if err := r.Save(t.Context(), "1234", one(t, n), nil); err != nil {
@@ -340,19 +264,19 @@ func TestSaveRejectsLargeVersions(t *testing.T) {
 		"a summary":  func(v *Version) { v.Author = strings.Repeat("x", maxSummary) },
 		"a template": func(v *Version) { v.Script.MainModule = strings.Repeat("x", maxDescription) },
 	} {
-		m := newMemory()
+		m := storetest.NewMemory()
 		v := one(t, 1)
 		change(&v)
-		if err := NewRepository(m, m, "workers").Save(t.Context(), "1234", v, module); !errors.Is(err, store.ErrTooLarge) || len(m.objects) > 0 {
-			t.Errorf("%s: %v, and there is %q", name, err, m.keys())
+		if err := NewRepository(m, m, "workers").Save(t.Context(), "1234", v, module); !errors.Is(err, store.ErrTooLarge) || len(m.Objects) > 0 {
+			t.Errorf("%s: %v, and there is %q", name, err, m.Keys())
 		}
 	}
 }
 
 func TestLoadReportsMalformedDescription(t *testing.T) {
-	m := newMemory()
+	m := storetest.NewMemory()
 	r := NewRepository(m, m, "workers")
-	m.objects["_versions/1234/hello/"+one(t, 1).ID+".json"] = "nonsense"
+	m.Objects["_versions/1234/hello/"+one(t, 1).ID+".json"] = "nonsense"
 	_, err := r.List(t.Context(), "1234", "hello")
 	if syntax := (*json.SyntaxError)(nil); !errors.As(err, &syntax) || !strings.Contains(err.Error(), one(t, 1).ID) {
 		t.Errorf("got %v", err)
