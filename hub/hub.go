@@ -50,7 +50,7 @@ type Options struct {
 	Config *v1alpha1.HubConfiguration
 	// Client reaches the hub's API server, without a rate limit of its own.
 	Client *rest.Config
-	// Logger gets what happens at the edges.
+	// Logger of the hub and its parts.
 	Logger logr.Logger
 	// Version is the version of the build.
 	Version string
@@ -81,7 +81,7 @@ type hub struct {
 	writes *quota.Writes
 	// streams are those of users in clusters' sessions: of pods and of clusters/proxy.
 	streams *quota.Slots
-	// logLimiter bounds what is logged of what clusters say of their nodes.
+	// logLimiter bounds what is logged about invalid node summaries of clusters.
 	logLimiter ratelimit.LogLimiter
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/spokelet/spokelet/internal/workconvert"
 )
 
-// errInvalidHubHash is of a page whose hub hash is none. A new one would orphan every
+// errInvalidHubHash is the error of a page whose hub hash is none. A new one would orphan every
 // anchor in the spokes, so that it is for people to say what it was.
 var errInvalidHubHash = errors.New("not a SHA-256 in hex")
 

@@ -115,8 +115,8 @@ func apply(ctx context.Context, writer client.Client, obj client.Object) error {
 	return nil
 }
 
-// startPublishing tells people how to join, and the API server and the agents whom to
-// trust, now and after each change of the CA.
+// startPublishing publishes how to join, and the CA to the API server and the agents, now and
+// after each change of the CA.
 func (h *hub) startPublishing(ctx context.Context) error {
 	if err := h.publishAll(ctx); err != nil {
 		return err

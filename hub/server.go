@@ -211,7 +211,7 @@ func (h *hub) newKubeletServer(ctx context.Context, address netip.Addr) (*kubele
 	})
 }
 
-// handleNodeSummary hands what a cluster says of its nodes to those who show it.
+// handleNodeSummary passes the node summary of a cluster to the virtual node and the record.
 func (h *hub) handleNodeSummary(cluster string, r resource.Resource) {
 	err := applySummary(r.Body,
 		func(s wire.NodeSummary) { h.nodes.SetSummary(cluster, s) },
@@ -221,7 +221,7 @@ func (h *hub) handleNodeSummary(cluster string, r resource.Resource) {
 	}
 }
 
-// handleNodeGroup hands what a cluster says of a group of its nodes to the node of the group.
+// handleNodeGroup passes the summary of a group of nodes to the virtual node of the group.
 func (h *hub) handleNodeGroup(cluster string, r resource.Resource) {
 	s, err := wire.DecodeNodeGroup(r.Key, r.Body)
 	if err != nil {
@@ -231,14 +231,14 @@ func (h *hub) handleNodeGroup(cluster string, r resource.Resource) {
 	h.nodes.SetGroupSummary(cluster, r.Key, s)
 }
 
-// logInvalid logs what is wrong with what a cluster says, now and then.
+// logInvalid logs, at a limited rate, that a summary of a cluster is invalid.
 func (h *hub) logInvalid(err error, message, cluster string) {
 	if h.logLimiter.Allow(cluster) {
 		h.opts.Logger.Error(err, message, "cluster", cluster)
 	}
 }
 
-// applySummary reads a summary once for the node and for the record. What is not valid
+// applySummary decodes a summary once for the node and for the record. An invalid one
 // reaches neither: both keep the last one.
 func applySummary(body []byte, node func(wire.NodeSummary), record func(registration.Summary)) error {
 	s, err := wire.DecodeNodeSummary(body)

@@ -111,7 +111,7 @@ func (s labelingSession) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.nodeSession.RoundTrip(r)
 }
 
-// watchSessions tells registration of sessions and runs Sync over each, until
+// watchSessions reports sessions to registration and runs Sync over each, until
 // ctx ends and every stream has.
 func (h *hub) watchSessions(ctx context.Context) error {
 	var streams sync.WaitGroup

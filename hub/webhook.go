@@ -79,7 +79,7 @@ func (h *hub) addAdmission(ctx context.Context) error {
 }
 
 // watchRegistration follows the registration of the webhook that records authors. One that is
-// made anew, as after an outage in which somebody deleted it, does not have the bundle yet.
+// created again, as after an outage in which somebody deleted it, does not have the bundle yet.
 func (h *hub) watchRegistration(ctx context.Context) error {
 	follower := requester.NewRegistrationWatcher(h.kube, mutatingWebhooks, h.requesters, h.opts.Logger.WithName("authors"))
 	if err := follower.Read(ctx); err != nil {
@@ -108,7 +108,7 @@ func (h *hub) publishToNewRegistrations(ctx context.Context, publish func(contex
 	})
 }
 
-// isForeign tells whether the cluster of a namespace is another controller's.
+// isForeign reports whether the cluster of a namespace is another controller's.
 func (h *hub) isForeign(ctx context.Context, namespace string) (bool, error) {
 	record := &clusterv1.ManagedCluster{}
 	err := h.mgr.GetClient().Get(ctx, client.ObjectKey{Name: namespace}, record)

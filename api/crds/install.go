@@ -97,7 +97,7 @@ func install(ctx context.Context, client dynamic.ResourceInterface, obj *unstruc
 	return waitEstablished(ctx, client, live)
 }
 
-// isOurs tells whether Install wrote the versions that the definition has. They
+// isOurs reports whether Install wrote the versions that the definition has. They
 // are one field: who changes any of them owns all.
 func isOurs(obj *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(obj.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {

@@ -28,7 +28,7 @@ const (
 // DefaultManifestLimit is that of Open Cluster Management.
 const DefaultManifestLimit = 500 << 10
 
-// Clusters tells whose works there are.
+// Clusters looks up whose a cluster is.
 type Clusters interface {
 	// Foreign is true for the namespace of a cluster that another controller
 	// looks after. A namespace without a cluster is not foreign: its cluster may
@@ -51,7 +51,7 @@ type Usage struct {
 	Bytes int64
 }
 
-// Stored tells what namespaces hold of the views and actions whose authors are recorded.
+// Stored counts what namespaces hold of the views and actions whose authors are recorded.
 type Stored interface {
 	Usage(ctx context.Context, resource metav1.GroupResource, namespace string) (Usage, error)
 }
@@ -80,7 +80,7 @@ type Config struct {
 	// Certificate is asked in every handshake, and so may rotate. Required by
 	// New.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Self is the name of the hub's own account, which may say for whom it makes an
+	// Self is the name of the hub's own account, which may set the requester of an
 	// object. Required.
 	Self string
 	// Registration is the one of the webhook that records authors. Required.
@@ -109,7 +109,7 @@ func (c *Config) Default() {
 	}
 }
 
-// Validate says what is missing or contradicts.
+// Validate reports missing or contradictory fields.
 func (c *Config) Validate() error {
 	switch {
 	case c.Listener == nil || c.Certificate == nil:

@@ -13,7 +13,7 @@
 //	name system:serviceaccount:<namespace>:<name>, in the namespace of the work
 //
 // Open Cluster Management asks only when the executor is set or changed. Here it is
-// asked at every change of the spec: whoever changes manifests has the executor do
+// checked at every change of the spec: whoever changes manifests has the executor do
 // something else. On demand works without executor are asked about, too, and with them
 // those of multicluster.x-k8s.io, which have none.
 //
@@ -32,10 +32,10 @@
 // and before anything is known of its sender, which may take a hundred times as much memory.
 //
 // The API server shows webhooks no credential, so that the port answers anybody.
-// The answer tells whether a body that the asker sent would pass, which includes
+// The answer reports whether a body that the asker sent would pass, which includes
 // whether the user in it may execute as the account in it, or create Works of mcm.ibm.com
 // in a namespace, and the UID of the registration, and nothing of any work that is stored. What is held of reviews, bodies
 // and what is decoded of them, is bounded for each host and in all; a review that finds no
 // memory is answered by an HTTP error, so that the registration's failure policy decides.
-// ADR 0009 says what an outage does.
+// ADR 0009 describes what an outage does.
 package admission

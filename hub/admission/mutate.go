@@ -57,7 +57,7 @@ type patch struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// requesterRecorder records who has asked for what the spec of an object says.
+// requesterRecorder records on an object who requested what its spec asks for.
 type requesterRecorder struct {
 	access rbacwatch.AccessReviewer
 	// self is the hub's own account, which makes objects for others.

@@ -22,9 +22,9 @@ import (
 const maxHeadBytes = 1 << 20
 
 var (
-	// errReview is of bodies that are no review.
+	// errReview is the error of bodies that are no review.
 	errReview = errors.New("review: not a request of AdmissionReview in version v1")
-	// errHeadTooLarge is of reviews that are large without their objects.
+	// errHeadTooLarge is the error of reviews that are large without their objects.
 	errHeadTooLarge = fmt.Errorf("review: more than %d bytes beside its objects: %w", maxHeadBytes, quota.ErrTooLarge)
 )
 
@@ -38,7 +38,7 @@ func (r *rawJSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// isAbsent tells whether a field was left out, or is null.
+// isAbsent reports whether a field was left out, or is null.
 func (r rawJSON) isAbsent() bool { return len(r) == 0 || string(r) == "null" }
 
 // decode reads r into what is small. Of JSON that does not fit only that is told: the

@@ -38,7 +38,7 @@ const (
 	stopTimeout = 5 * time.Second
 )
 
-// errLength is of bodies whose memory cannot be taken beforehand. The API server says
+// errLength is the error of bodies whose memory cannot be taken beforehand. The API server says
 // how long its own are.
 var errLength = errors.New("review: its length is not given")
 
@@ -75,7 +75,7 @@ func New(cfg Config) (*Server, error) {
 	}, nil
 }
 
-// NeedLeaderElection says that every replica answers.
+// NeedLeaderElection is false: every replica serves.
 func (*Server) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends, and then until the reviews in flight are done.
@@ -134,7 +134,7 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 }
 
-// reviewFunc decides about a request, and says what is to be changed of its object.
+// reviewFunc decides about a request, and returns the changes of its object.
 type reviewFunc func(ctx context.Context, request *reviewRequest) ([]patch, error)
 
 // newValidatingReviewer is a reviewer that changes nothing, as judge.every.
@@ -260,7 +260,7 @@ func (s *Server) writeResponse(w http.ResponseWriter, uid types.UID, patches []p
 	}
 }
 
-// clientHost says whose part of the memory a review takes.
+// clientHost returns the host whose part of the memory a review uses.
 func clientHost(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/spokelet/spokelet/internal/rbacwatch"
 )
 
-// errInternal is of requests that the judge could not come to a verdict about.
+// errInternal is the error of requests that the judge could not come to a verdict about.
 // Others are refusals, with the message of Open Cluster Management.
 var errInternal = errors.New("cannot decide")
 
@@ -68,7 +68,7 @@ func (j *validator) validateAdopted(ctx context.Context, r *reviewRequest) error
 }
 
 // validate returns nil for a request that may pass. Errors that wrap errInternal
-// are faults; the texts of all are for whoever sent the work.
+// are failures of the hub; the user who sent the work sees the text of each.
 //
 // Any change of a spec needs the right to execute as the work's executor, not only one
 // of the executor itself: the manifests are what is executed, and the other fields
@@ -126,7 +126,7 @@ func decodeSpecs(r *reviewRequest) (before, after rawJSON, err error) {
 	return old.Spec, object.Spec, nil
 }
 
-// decodeExecutor returns whom a spec names, or nil.
+// decodeExecutor returns the executor of a spec, or nil.
 func (s *spec) decodeExecutor() (*workv1.ManifestWorkExecutor, error) {
 	if s.Executor.isAbsent() {
 		return nil, nil

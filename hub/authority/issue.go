@@ -83,7 +83,7 @@ func (m *material) sign(template *x509.Certificate, life time.Duration, now time
 	return &tls.Certificate{Certificate: [][]byte{der, m.certificate.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// isRenewalDue tells whether a certificate has reached three fifths of its life: before
+// isRenewalDue reports whether a certificate has reached three fifths of its life: before
 // two thirds, where the other side starts to ask for a new one.
 func isRenewalDue(leaf *x509.Certificate, now time.Time) bool {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)

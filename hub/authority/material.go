@@ -43,12 +43,12 @@ const (
 )
 
 var (
-	// ErrIncomplete says that the Secret lacks a part: the CA's certificate, its
+	// ErrIncomplete means that the Secret lacks a part: the CA's certificate, its
 	// key and the hub id are of use only together.
 	ErrIncomplete = errors.New("incomplete")
-	// ErrMismatch says that the parts of the Secret do not belong together.
+	// ErrMismatch means that the parts of the Secret do not belong together.
 	ErrMismatch = errors.New("parts do not belong together")
-	// ErrInvalid says that a part cannot be used as what it should be.
+	// ErrInvalid means that a part cannot be used as what it should be.
 	ErrInvalid = errors.New("invalid")
 )
 

@@ -27,7 +27,7 @@ const (
 	maxMetadata = MaxSpec + 2<<10
 )
 
-// Seen marks an object, and tells whether it had been marked: an informer transforms what a
+// Seen marks an object, and reports whether it had been marked: an informer transforms what a
 // first list streams when it comes, and again when it puts it into its queue. No API server
 // writes an empty list of managed fields, so that it says that the object is ours.
 func Seen(obj client.Object) bool {

@@ -23,7 +23,7 @@ const maxAuthors = 256
 
 // allowedClusters is where an author may have Works, as far as it has been asked. Parents of the same
 // author share it until rights change. Of clusters beyond it an author learns nothing but
-// how many there are, selected or not: a number that followed the selector would tell which
+// how many there are, selected or not: a number that followed the selector would reveal which
 // labels they bear.
 type allowedClusters struct {
 	mu sync.Mutex
@@ -39,7 +39,7 @@ type version struct {
 	generation int64
 }
 
-// clustersOf is that of the author of a parent. Who edits a parent has it asked anew: of an
+// clustersOf returns the cache of the author of a parent. An edit of a parent drops it: of an
 // authorizer beside RBAC nobody notices that it answers otherwise.
 func (k *reconciler) clustersOf(p parent, by requester.User) *allowedClusters {
 	k.mu.Lock()
@@ -136,7 +136,7 @@ func canCreateWork(ctx context.Context, by requester.User, access rbacwatch.Acce
 	return err == nil, err
 }
 
-// forbiddenMessage says of how many clusters nothing else is said, and why.
+// forbiddenMessage states how many clusters are not named, and why.
 func forbiddenMessage(by requester.User, clusters int32) string {
 	if clusters == 0 {
 		return ""

@@ -15,7 +15,7 @@ import (
 )
 
 // changedClusters returns the clusters whose answers are others than those in the status. If the
-// parent or the hub itself has something to say, that is the reason to write, and there
+// parent or the hub itself has changed something, that is the reason to write, and there
 // are none: clusters must not delay that, and do not pay for it.
 func (s *storedStatus) changedClusters(p parent, next *summary, outcomes []clusterOutcome, works map[string]*v1alpha1.Work) (clusters []string) {
 	if s.summary.generation != next.generation || s.summary.forbidden != next.forbidden || len(s.summary.clusters) != len(next.clusters) {

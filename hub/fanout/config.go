@@ -17,7 +17,7 @@ import (
 
 const (
 	fieldOwner = client.FieldOwner("spokelet-hub")
-	// reconcilers is how many parents of one kind are looked at together, writers how many
+	// reconcilers is how many parents of one kind are reconciled at once, writers how many
 	// Works of one parent are written so.
 	reconcilers = 4
 	writers     = 16
@@ -31,7 +31,7 @@ type Config struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Access says what authors may do, and Rights when to ask again.
+	// Access reviews the rights of authors, and Rights repeats the reviews after changes.
 	Access rbacwatch.AccessReviewer
 	Rights *rbacwatch.Rechecker
 	// Authors is the registration under which authors have to be recorded.
@@ -41,7 +41,7 @@ type Config struct {
 	Logger logr.Logger
 }
 
-// Validate says what is missing.
+// Validate reports missing or contradictory fields.
 func (c *Config) Validate() error {
 	switch {
 	case c.Client == nil || c.Live == nil:

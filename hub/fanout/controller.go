@@ -44,7 +44,7 @@ type reconciler struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until it runs
 	// statuses are those of parents, as they were written last.
 	statuses map[types.NamespacedName]*storedStatus
-	// foreignWorks are, by parent, the Works of others in the way of its own.
+	// foreignWorks has, by parent, the Works of others that have the names of its own.
 	foreignWorks map[types.NamespacedName][]types.NamespacedName
 	// authorClusters are where authors may have Works, by their right to have them everywhere.
 	authorClusters map[requester.Permission]*allowedClusters
@@ -102,7 +102,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// start keeps the queue, for those who wait for rights, and has all parents looked at when
+// start stores the queue, for those who wait for rights, and enqueues all parents when
 // authors have to be recorded under another registration.
 func (k *reconciler) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	k.cfg.Authors.Subscribe(func() {
@@ -134,7 +134,7 @@ func (c *Controller) recheckRights(ctx context.Context) error {
 	return nil
 }
 
-// Reconcile brings the Works of one parent to what they are to be, and says how they are.
+// Reconcile creates, updates and deletes the Works of one parent, and writes its status.
 func (k *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	obj := k.newObject()
 	err := k.cfg.Client.Get(ctx, req.NamespacedName, obj)
@@ -193,7 +193,7 @@ func (k *reconciler) setBlocking(name types.NamespacedName, works []types.Namesp
 	k.foreignWorks[name] = works
 }
 
-// isUnblocked tells whether what was in the way has gone before anybody waited for that.
+// isUnblocked reports whether a foreign Work was deleted before its parent waited for that.
 func (k *reconciler) isUnblocked(ctx context.Context, works []types.NamespacedName) bool {
 	for _, name := range works {
 		if apierrors.IsNotFound(k.cfg.Client.Get(ctx, name, &v1alpha1.Work{})) {

@@ -97,7 +97,7 @@ type distribution struct {
 	forbidden int32
 	unnamed   string
 	none      bool
-	// blocking are the Works of others in the way of its own.
+	// blocking are the Works of others that have the names of its own.
 	blocking []types.NamespacedName
 	// lost: the author has no more a right of which it was remembered that it is there.
 	lost bool
@@ -195,7 +195,7 @@ func (k *reconciler) abandon(ctx context.Context, works map[string]*v1alpha1.Wor
 
 func isForbidden(err error) bool { return errors.Is(err, requester.ErrForbidden) }
 
-// add says how a cluster is, unless the author may not know of it.
+// add adds the outcome of a cluster, unless the author may not know of it.
 func (d *distribution) add(p parent, cluster string, o clusterOutcome, err error, allowed map[string]bool) {
 	switch {
 	case !allowed[cluster]:
@@ -209,7 +209,7 @@ func (d *distribution) add(p parent, cluster string, o clusterOutcome, err error
 	d.outcomes = append(d.outcomes, o)
 }
 
-// newFailure says why a cluster has not the Work that it is to have.
+// newFailure returns the outcome of a cluster whose Work could not be written.
 func (d *distribution) newFailure(p parent, cluster string, err error) clusterOutcome {
 	o := clusterOutcome{ClusterResult: v1alpha1.ClusterResult{Name: cluster, Type: v1alpha1.WorkFailed, Reason: err.Error()}, isHubs: true}
 	switch {
@@ -285,7 +285,7 @@ func (k *reconciler) checkNotForeign(ctx context.Context, want *v1alpha1.Work) e
 	return checkOwner(&has, want)
 }
 
-// checkOwner says that a Work is not the one that is to be.
+// checkOwner returns an error for a Work of another owner.
 func checkOwner(has metav1.Object, want *v1alpha1.Work) error {
 	if has.GetAnnotations()[v1alpha1.AnnotationOwners] == want.Annotations[v1alpha1.AnnotationOwners] {
 		return nil // the cache comes to know it, and it is brought into line then

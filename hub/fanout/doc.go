@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fanout serves WorkSet and ResourceView of mcm.ibm.com: it makes one Work for
-// each cluster that they select, in the cluster's namespace, and says what came of them.
+// each cluster that they select, in the cluster's namespace, and reports their results in its status.
 // Package mcm does what the Works ask.
 //
 // A Work is named after its parent and a digest of parent and cluster (workName). It has
@@ -17,7 +17,7 @@
 //
 // The status is never final, and names the clusters that failed or have not answered. A
 // parent that is deleted takes its Works along: their annotation names it, so that also
-// those are found that were left while the hub was away. One that was made anew under its
+// those are found that were left while the hub was away. One that was created again under its
 // name has Works of its own.
 //
 // Everything is read and written through the API server, so that it does not matter

@@ -25,7 +25,7 @@ import (
 	"github.com/spokelet/spokelet/internal/managedcluster"
 )
 
-// queue has the parents that are to be looked at.
+// queue has the parents to reconcile.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // workHandler lead from Works to their parents. What becomes of a thousand Works is looked
@@ -52,7 +52,7 @@ func (k *reconciler) workHandler() handler.Funcs {
 	}
 }
 
-// blockedParents are the parents that a Work is in the way of.
+// blockedParents returns the parents that a Work of another owner blocks.
 func (k *reconciler) blockedParents(work types.NamespacedName) (parents []types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,7 +76,7 @@ func (k *reconciler) statusDelay(name types.NamespacedName) time.Duration {
 }
 
 // clusterHandler leads from clusters to parents. Which clusters there are concerns all of them,
-// whatever they select: each says how many its author may not know of.
+// whatever they select: each counts those that its author may not know of.
 func (k *reconciler) clusterHandler() handler.Funcs {
 	add := func(q queue, parents []reconcile.Request) {
 		for _, parent := range parents {

@@ -249,7 +249,7 @@ func TestLiveResourceViewShowsResults(t *testing.T) {
 	}
 }
 
-// shows tells whether a view has a result of each cluster, or none.
+// shows reports whether a view has a result of each cluster, or none.
 func (h *liveHub) shows(v *v1alpha1.ResourceView, result string) bool {
 	want, err := mcm.Digest([]byte(result))
 	for _, name := range h.clusters {

@@ -18,7 +18,7 @@ import (
 	"github.com/spokelet/spokelet/api/mcm/v1alpha1"
 )
 
-// updateStatus writes the status, if it is another than it was, or has the parent looked at again
+// updateStatus writes the status, if it has changed, or requeues the parent
 // when it may be written. An error is one of all clusters together.
 func (k *reconciler) updateStatus(ctx context.Context, p parent, d distribution, all error) (ctrl.Result, error) {
 	st, err := k.loadStatus(ctx, p)

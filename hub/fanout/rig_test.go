@@ -70,7 +70,7 @@ func (d *denied) Create(_ context.Context, review *authorizationv1.SubjectAccess
 	return review, nil
 }
 
-// no tells whether a user lacks the right in a namespace, or, without one, in any; d.mu is
+// no reports whether a user lacks the right in a namespace, or, without one, in any; d.mu is
 // held.
 func (d *denied) no(user, namespace string) bool {
 	if namespace != "" {

@@ -26,7 +26,7 @@ type clusterOutcome struct {
 
 	// pending until it has answered, or cannot.
 	pending bool
-	// isHubs is what the hub says of its own doing, not the cluster's answer.
+	// isHubs: the outcome is one of the hub itself, not the cluster's result.
 	isHubs bool
 }
 
@@ -51,17 +51,17 @@ type summary struct {
 	generation int64
 }
 
-// equal tells whether nothing is to be written.
+// equal reports whether nothing is to be written.
 func (s *summary) equal(o *summary) bool {
 	return s.kind == o.kind && s.reason == o.reason && s.generation == o.generation && s.forbidden == o.forbidden && slices.Equal(s.clusters, o.clusters)
 }
 
-// summarize says how all clusters are together, which are in the order of their names.
+// summarize combines the outcomes of all clusters, which are in the order of their names.
 // Answered Works of mode Periodic show Processing, and so does their parent.
 func summarize(outcomes []clusterOutcome, generation int64) summary {
 	s := summary{kind: v1alpha1.WorkCompleted, generation: generation}
 	var failed, waiting []string
-	// The same for each, so that what one says shortens no other's reason.
+	// The same for each, so that the reason of one shortens no other's.
 	most := min(maxReason, maxReasons/max(1, len(outcomes)))
 	for _, o := range outcomes {
 		switch {

@@ -55,7 +55,7 @@ func unmatchableSelector() *metav1.LabelSelector {
 	}}}
 }
 
-// isStripped tells whether the template of a parent is not in the cache.
+// isStripped reports whether the template of a parent is not in the cache.
 func (p parent) isStripped() bool { return mcm.TemplateSize(p.spec.KubeWork, p.spec.HelmWork) > 0 }
 
 // getWithTemplate is a parent as the API server has it.

@@ -44,7 +44,7 @@ func newWork(p parent, by requester.User, registration, cluster string) *v1alpha
 	delete(w.Annotations, cached.AnnotationDropped)
 	w.Labels[v1alpha1.LabelCluster] = cluster
 	w.Labels[p.label] = labelValue(p)
-	// Whose they are is not the template's to say.
+	// The template must not set the owner.
 	maps.Copy(w.Annotations, by.Annotations(requester.MCM, registration))
 	w.Annotations[v1alpha1.AnnotationOwners] = ownerReference(p)
 	w.Annotations[v1alpha1.AnnotationOwnerUID] = string(p.object.GetUID())

@@ -106,7 +106,7 @@ func setDefault[T int | int64 | time.Duration](v *T, value T) {
 	}
 }
 
-// Validate says what is missing or contradicts.
+// Validate reports missing or contradictory fields.
 func (c *Config) Validate() error {
 	switch {
 	case c.Listener == nil:

@@ -78,7 +78,7 @@ func (h *viewHandler) serveCreate(w http.ResponseWriter, r *http.Request, namesp
 		h.writeError(w, r, apierrors.NewInternalError(err))
 		return
 	}
-	answer, err := h.views.create(r.Context(), v, nil, options, t)
+	answer, err := h.views.create(r.Context(), v, options, t)
 	if err != nil {
 		h.writeError(w, r, err)
 		return

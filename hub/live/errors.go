@@ -17,25 +17,25 @@ import (
 )
 
 var (
-	// errNotCluster says that a table of clusters was asked for something else.
+	// errNotCluster means that a table of clusters was asked for something else.
 	errNotCluster = errors.New("object is not a Cluster")
-	// errNoRequestInfo says that the handler chain is not the expected one.
+	// errNoRequestInfo means that the handler chain is not the expected one.
 	errNoRequestInfo = errors.New("request was not parsed")
 	// errTooLarge is what reading an answer ends with at its bound.
 	errTooLarge = errors.New("answer is too large")
-	// errMetadataTooLong says that an answer's kind, version or metadata are longer than an API
+	// errMetadataTooLong means that an answer's kind, version or metadata are longer than an API
 	// server makes them.
 	errMetadataTooLong = errors.New("kind, version and metadata are too long")
-	// errMemory says that an answer or a cluster's discovery was not read because too
+	// errMemory means that an answer or a cluster's discovery was not read because too
 	// much of others is held, of the same caller, of the same cluster or of all.
 	errMemory = errors.New("too much of other answers is held: try again")
-	// errDiscoveryLimit says that a cluster claims to serve more than a hub can hold
+	// errDiscoveryLimit means that a cluster claims to serve more than a hub can hold
 	// of any.
 	errDiscoveryLimit = errors.New("discovery is beyond its bounds")
-	// errRedirect says that a cluster sent its caller elsewhere. The place would
+	// errRedirect means that a cluster sent its caller elsewhere. The place would
 	// be one of the hub's, with the caller's credentials for the hub.
 	errRedirect = errors.New("answer is a redirect, which is not passed on")
-	// errStatusCode says that an answer's code is none that ends the request: it is
+	// errStatusCode means that an answer's code is none that ends the request: it is
 	// not HTTP's, or a 1xx one, or 101 where no upgrade was asked for.
 	errStatusCode = errors.New("answer has no valid status code")
 )

@@ -23,7 +23,7 @@ import (
 // the same one on all its connections.
 const maxVerifiedChains = 64
 
-// errProxyCommonName says that a certificate is the front proxy's CA's, but not the
+// errProxyCommonName means that a certificate is the front proxy's CA's, but not the
 // front proxy's.
 var errProxyCommonName = errors.New("front proxy: common name is not an allowed one")
 

@@ -55,18 +55,9 @@ func (*viewStorage) NamespaceScoped() bool { return true }
 
 func (*viewStorage) GetSingularName() string { return "viewwork" }
 
-// Create returns the ViewWork with its results.
-func (s *viewStorage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	v, ok := obj.(*livev1alpha1.ViewWork)
-	if !ok {
-		return nil, apierrors.NewBadRequest("object is not a ViewWork")
-	}
-	t, err := s.startRequest(ctx, v.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	defer t.close()
-	return s.create(ctx, v, validate, options, t)
+// Create declares the verb to discovery and OpenAPI; viewHandler serves it.
+func (*viewStorage) Create(context.Context, runtime.Object, rest.ValidateObjectFunc, *metav1.CreateOptions) (runtime.Object, error) {
+	return nil, apierrors.NewMethodNotSupported(livev1alpha1.Resource(viewWorksResource), "create")
 }
 
 // viewRequest is a ViewWork that is being served. It uses a slot of its caller until the
@@ -111,16 +102,11 @@ func (t *viewRequest) close() {
 }
 
 // create returns the ViewWork with its results.
-func (s *viewStorage) create(ctx context.Context, v *livev1alpha1.ViewWork, validate rest.ValidateObjectFunc, options *metav1.CreateOptions, t *viewRequest) (*livev1alpha1.ViewWork, error) {
+func (s *viewStorage) create(ctx context.Context, v *livev1alpha1.ViewWork, options *metav1.CreateOptions, t *viewRequest) (*livev1alpha1.ViewWork, error) {
 	setName(v)
 	q, errs := parseView(v)
 	if len(errs) > 0 {
 		return nil, apierrors.NewInvalid(livev1alpha1.SchemeGroupVersion.WithKind("ViewWork").GroupKind(), v.Name, errs)
-	}
-	if validate != nil {
-		if err := validate(ctx, v); err != nil {
-			return nil, err
-		}
 	}
 	if len(options.DryRun) > 0 {
 		return v, nil

@@ -59,16 +59,16 @@ const (
 )
 
 var (
-	// ErrUnknown says that there is no record of a cluster, or none of ours.
+	// ErrUnknown means that there is no record of a cluster, or none of ours.
 	ErrUnknown = errors.New("cluster is unknown to the hub")
-	// ErrNotAccepted says that hubAcceptsClient is false.
+	// ErrNotAccepted means that hubAcceptsClient is false.
 	ErrNotAccepted = errors.New("cluster is not accepted by the hub")
-	// ErrStranger says that a certificate names another cluster id than the
+	// ErrStranger means that a certificate names another cluster id than the
 	// record: the cluster was deleted and created again.
 	ErrStranger = errors.New("certificate is of a cluster that was detached: join again")
-	// ErrOtherSpoke says that the kube-system UID is not the pinned one.
+	// ErrOtherSpoke means that the kube-system UID is not the pinned one.
 	ErrOtherSpoke = errors.New("agent runs in another cluster than the one that joined")
-	// ErrNotReady says that the hub cannot know yet.
+	// ErrNotReady means that the hub cannot know yet.
 	ErrNotReady = errors.New("hub has not read its records yet")
 	// ErrDetached is why the sessions of a deleted record end.
 	ErrDetached = errors.New("cluster was detached from the hub")

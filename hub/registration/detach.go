@@ -78,7 +78,7 @@ func (r *Reconciler) deleteToken(ctx context.Context, cluster string) error {
 	}))
 }
 
-// deleteNamespace deletes the namespace if the hub made it, and tells whether
+// deleteNamespace deletes the namespace if the hub made it, and reports whether
 // there is nothing left to wait for.
 func (r *Reconciler) deleteNamespace(ctx context.Context, name string) (gone bool, err error) {
 	namespace := newNamespaceMetadata()

@@ -6,12 +6,12 @@
 //
 // The record of a cluster is OCM's ManagedCluster; it is ours when it bears the
 // annotation spokelet.io/managed=true, and no other is ever written. Four parts
-// look at the same record:
+// work on the same record:
 //
 //   - the Reconciler gives it a cluster id and a namespace, writes its
 //     conditions, and takes it apart when it is deleted;
-//   - the Gate says who may have a session, and cuts the sessions of a cluster
-//     the moment its record says that it no longer may;
+//   - the Gate admits sessions, and disconnects a cluster as soon as its record
+//     no longer allows one;
 //   - the Enroller turns a join token into a first certificate;
 //   - the Issuer renews the certificate of a live session.
 //

@@ -108,7 +108,7 @@ func (e *Enroller) verify(ctx context.Context, request *rpcv1.EnrollRequest, hol
 }
 
 // authenticate looks up both the token and the record, whatever it finds first,
-// so that the time it takes does not tell which of them exists.
+// so that the time it takes does not reveal which of them exists.
 func (e *Enroller) authenticate(ctx context.Context, app enrollment) (*clusterv1.ManagedCluster, error) {
 	tokenErr := e.tokens.check(ctx, app.cluster, app.token, app.key)
 	if app.tokenErr != nil {
@@ -121,7 +121,7 @@ func (e *Enroller) authenticate(ctx context.Context, app enrollment) (*clusterv1
 	return record, nil
 }
 
-// markTokenError marks the errors that the caller is told in one form of words. A
+// markTokenError marks the errors that the caller sees as one and the same. A
 // failure to look something up is none of them.
 func markTokenError(err error) error {
 	for _, refusal := range []error{
@@ -195,7 +195,7 @@ func (e *Enroller) issue(ctx context.Context, app enrollment, cluster identity.C
 	return &rpcv1.EnrollResponse{CertificateChain: chain, TrustBundle: bundle, HubId: cluster.HubID}, nil
 }
 
-// reportRefusal tells the hub's people everything and the caller what is fit for it.
+// reportRefusal logs the whole error and returns what the caller may know of it.
 func (e *Enroller) reportRefusal(ctx context.Context, cluster string, err error) error {
 	reason := refusalReason(err)
 	e.counters.join.WithLabelValues(reason).Inc()
@@ -217,7 +217,7 @@ func (e *Enroller) recordEvent(ctx context.Context, cluster string, err error) {
 	e.config.Events.Eventf(record, nil, corev1.EventTypeWarning, "JoinRefused", "Enroll", "%s", err.Error())
 }
 
-// toStatusError maps a refusal to what the caller is told.
+// toStatusError maps a refusal to the status that the caller gets.
 func toStatusError(cluster string, err error) error {
 	switch {
 	case errors.Is(err, errRequest):

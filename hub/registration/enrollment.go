@@ -14,7 +14,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
-// errRequest says that a request is malformed, whatever the hub knows.
+// errRequest means that a request is malformed, whatever the hub knows.
 var errRequest = errors.New("malformed request")
 
 // maxRequest bounds a certificate request: one with an RSA key of 8192 bits has

@@ -19,7 +19,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
-// Gate says who may have a session. It is the tunnel's Admission.
+// Gate admits sessions. It is the tunnel's Admission.
 type Gate struct {
 	config   Config
 	store    *observedStore
@@ -31,7 +31,7 @@ type Gate struct {
 }
 
 // Admit returns nil when the bearer of the cluster's certificate may connect,
-// which is not yet a session: its agent has said nothing so far. Errors wrap one
+// which is not yet a session: its agent has sent nothing so far. Errors wrap one
 // of this package's sentinels; an error of any kind means no.
 func (g *Gate) Admit(ctx context.Context, cluster identity.Cluster) error {
 	_, err := g.getAdmittedRecord(ctx, g.config.Client, cluster)
@@ -86,7 +86,7 @@ func (g *Gate) getRecord(ctx context.Context, reader client.Reader, cluster stri
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
-	// A record without an id has not been looked at by the reconciler yet.
+	// A record without an id was not reconciled yet.
 	if !managedcluster.IsManaged(record) || !record.DeletionTimestamp.IsZero() || record.Annotations[managedcluster.AnnotationClusterID] == "" {
 		return nil, ErrUnknown
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spokelet/spokelet/tunnel/identity"
 )
 
-// Summary is what the agent says of its cluster.
+// Summary describes a cluster, as its agent reports it.
 type Summary struct {
 	// KubernetesVersion of the spoke's API server, such as "v1.37.1".
 	KubernetesVersion string
@@ -23,7 +23,7 @@ type Summary struct {
 	Labels map[string]string
 }
 
-// summaryLabels is what a spoke may say of itself.
+// summaryLabels are the labels that a spoke may set on its record.
 var summaryLabels = []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone}
 
 // observed is what is known of one cluster beside its record. Values are copied,
@@ -35,7 +35,7 @@ type observed struct {
 	isResolved  bool // a new join has ended the conflict
 }
 
-// observedStore holds what the tunnel tells, by cluster name, until the record is gone.
+// observedStore holds what the tunnel reports, by cluster name, until the record is gone.
 type observedStore struct {
 	mu       sync.Mutex
 	clusters map[string]observed // guarded by mu

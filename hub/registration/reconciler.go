@@ -45,7 +45,7 @@ type Reconciler struct {
 func (r *Reconciler) enqueue(cluster string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Before the start there is nothing to lose: every record is looked at then.
+	// Before the start there is nothing to lose: every record is reconciled then.
 	if r.queue != nil {
 		r.queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: cluster}})
 	}
@@ -124,7 +124,7 @@ func (r *Reconciler) reconcile(ctx context.Context, record *clusterv1.ManagedClu
 	return result, r.writeStatus(ctx, record, known, grace > 0)
 }
 
-// getObserved returns what is known of a cluster. What it says of itself is left out for as
+// getObserved returns what is known of a cluster. Its summary is left out for as
 // long as it has to wait for what it has had written.
 func (r *Reconciler) getObserved(cluster string) (known observed, debt time.Duration) {
 	known = r.store.get(cluster)
@@ -209,7 +209,7 @@ func (r *Reconciler) chargeWrite(record *clusterv1.ManagedCluster) {
 	}
 }
 
-// disconnectIfNotAdmitted ends a session that slipped in between the Gate's look at
+// disconnectIfNotAdmitted ends a session that began between the Gate's read of
 // the record and the change that the Gate then acted on.
 func (r *Reconciler) disconnectIfNotAdmitted(record *clusterv1.ManagedCluster) {
 	session := r.store.get(record.Name).session
@@ -283,7 +283,7 @@ func (r *Reconciler) remainingGrace() time.Duration {
 	return max(0, r.config.ReconnectGrace-r.config.Now().Sub(r.started))
 }
 
-// graceRequeue asks for one more look at the end of the grace, and only for clusters
+// graceRequeue requeues once at the end of the grace, and only for clusters
 // whose conditions would change then.
 func (r *Reconciler) graceRequeue(record *clusterv1.ManagedCluster, grace time.Duration) time.Duration {
 	if r.store.get(record.Name).session != nil {

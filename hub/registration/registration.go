@@ -40,7 +40,7 @@ type NodeRemover interface {
 	Remove(ctx context.Context, cluster string) error
 }
 
-// Config holds what registration needs and may be told.
+// Config configures registration.
 type Config struct {
 	// Client reads ManagedClusters and the metadata of Namespaces from the
 	// manager's cache, and writes.
@@ -56,7 +56,7 @@ type Config struct {
 	// Disconnect cuts the live sessions of a cluster at once. It must not block.
 	Disconnect func(cluster string, reason error)
 
-	// MarkTokenHolder is told of each call of Enroll whose caller holds a join token.
+	// MarkTokenHolder is called for each Enroll call whose caller holds a join token.
 	MarkTokenHolder func(ctx context.Context)
 
 	// HubNamespace is no cluster's to have.
@@ -149,14 +149,14 @@ func (r *Registration) Enroller() *Enroller { return r.enroller }
 // Issuer renews the certificates of live sessions.
 func (r *Registration) Issuer() *Issuer { return r.issuer }
 
-// SessionChanged tells that a cluster's session was opened (session is who it
+// SessionChanged records that a cluster's session was opened (session is who it
 // is) or that it has none any more (nil). It does not block.
 func (r *Registration) SessionChanged(cluster string, session *identity.Cluster) {
 	r.gate.store.update(cluster, func(o *observed) { o.session = session })
 	r.reconciler.enqueuePaced(cluster)
 }
 
-// UpdateSummary tells what the agent says of its cluster. It does not block.
+// UpdateSummary records what the agent reports of its cluster. It does not block.
 func (r *Registration) UpdateSummary(cluster string, summary Summary) {
 	r.gate.store.update(cluster, func(o *observed) { o.summary = &summary })
 	r.reconciler.enqueuePaced(cluster)

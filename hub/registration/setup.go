@@ -30,7 +30,7 @@ import (
 const concurrency = 4
 
 // SetupWithManager makes the manager's cache announce records and namespaces.
-// From then on, once the cache has synced, the Gate can say yes.
+// From then on, once the cache has synced, the Gate can admit sessions.
 func (r *Registration) SetupWithManager(mgr ctrl.Manager) error {
 	// Without blocking: the cache is started after this.
 	informer, err := mgr.GetCache().GetInformer(context.Background(), &clusterv1.ManagedCluster{}, cache.BlockUntilSynced(false))
@@ -62,7 +62,7 @@ func (r *Registration) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// TokensInCache is what the manager's cache is to hold of Secrets: the records of join
+// TokensInCache limits what the manager's cache holds of Secrets: the records of join
 // tokens, and none but these. The hub's other Secrets are none of its business.
 func TokensInCache(hubNamespace string) cache.ByObject {
 	return cache.ByObject{Namespaces: map[string]cache.Config{

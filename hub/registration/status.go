@@ -48,7 +48,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, record *clusterv1.ManagedC
 
 // applyStatus changes the record's status to what follows from its spec and from
 // what is known. It does no I/O. During the grace after the hub's start a
-// cluster without a session keeps what was said of it.
+// cluster without a session keeps its conditions.
 func applyStatus(record *clusterv1.ManagedCluster, known observed, grace bool) {
 	conditions := &record.Status.Conditions
 	for _, condition := range []*metav1.Condition{
@@ -89,7 +89,7 @@ func acceptedCondition(record *clusterv1.ManagedCluster) *metav1.Condition {
 	}
 }
 
-// joinedCondition is never taken back: it says that the cluster has been here.
+// joinedCondition is never removed: it means that the cluster has connected once.
 func joinedCondition(known observed) *metav1.Condition {
 	if known.session == nil {
 		return nil
@@ -128,7 +128,7 @@ func conflictCondition(known observed) *metav1.Condition {
 	}
 }
 
-// detachingCondition says that the hub knows: the status is written after the namespace.
+// detachingCondition confirms the taint: the status is written after the namespace.
 func detachingCondition(record *clusterv1.ManagedCluster) *metav1.Condition {
 	if !managedcluster.IsDetaching(record) {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/spokelet/spokelet/hub/registration/token"
 )
 
-// tokenLimiter tells from memory who holds a join token, so that a guess costs the hub a hash
+// tokenLimiter checks from memory who holds a join token, so that a guess costs the hub a hash
 // and a look-up. It decides whose attempts count, not who enrols: tokens does, and reads
-// the records anew.
+// the records again.
 type tokenLimiter struct {
 	every rate.Limit
 	burst int

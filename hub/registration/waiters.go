@@ -13,13 +13,13 @@ type waiters struct {
 }
 
 type waiter struct {
-	changed  chan struct{} // holds at most one notice: what changed is read, not told
+	changed  chan struct{} // holds at most one notification; the waiter reads what changed
 	replaced chan struct{} // closed by the one who takes the place
 }
 
 func newWaiters() *waiters { return &waiters{waiting: map[string]*waiter{}} }
 
-// enter takes the place of a cluster. Who had it before is told to leave: most
+// enter takes the place of a cluster. The earlier waiter is replaced: most
 // often the connection behind it is dead, and the agent is asking again.
 func (w *waiters) enter(cluster string) (*waiter, func()) {
 	w.mu.Lock()
