@@ -13,14 +13,14 @@ import (
 	workv1 "open-cluster-management.io/api/work/v1"
 )
 
-// IsRuleCondition tells a condition that a rule set, on a manifest or on a work, by its
-// reason as OCM does.
+// IsRuleCondition reports whether a rule has set a condition of a manifest or of a work: by its
+// reason, as in OCM.
 func IsRuleCondition(c metav1.Condition) bool {
 	return strings.HasPrefix(c.Reason, reasonPrefix) || c.Type == TypeHealthy && isHealthReason(c.Reason)
 }
 
-// RemoveStale returns conditions without those that rules set for another generation.
-// It does not change its argument.
+// RemoveStale returns the conditions without those that rules have set for another
+// generation. It does not change its argument.
 func RemoveStale(conditions []metav1.Condition, generation int64) []metav1.Condition {
 	stale := func(c metav1.Condition) bool { return IsRuleCondition(c) && c.ObservedGeneration != generation }
 	if !slices.ContainsFunc(conditions, stale) {
@@ -29,10 +29,9 @@ func RemoveStale(conditions []metav1.Condition, generation int64) []metav1.Condi
 	return slices.DeleteFunc(slices.Clone(conditions), stale)
 }
 
-// Aggregate makes the work's conditions of those that rules set on its manifests
-// for this generation, in the order in which the types are first met. Others are
-// left out, and so are types beyond those that one manifest may have. The conditions
-// bear no time.
+// Aggregate returns the work's conditions, made of those that rules have set on its manifests
+// for this generation, in the order in which their types first occur. Types beyond the
+// number that one manifest may have are left out. The conditions have no time.
 func Aggregate(manifests [][]metav1.Condition, generation int64) []metav1.Condition {
 	var order []string
 	byType := map[string]*aggregate{}
@@ -63,7 +62,7 @@ func Aggregate(manifests [][]metav1.Condition, generation int64) []metav1.Condit
 	return out
 }
 
-// aggregate is what the manifests' conditions of one type say.
+// aggregate aggregates the manifests' conditions of one type.
 type aggregate struct {
 	count   int
 	status  metav1.ConditionStatus
@@ -78,8 +77,8 @@ func (t *aggregate) add(c metav1.Condition) {
 	t.message = c.Message
 }
 
-// statusPriority orders statuses: the heaviest decides. Something still progresses while
-// one of its parts does; anything else holds only if it holds for all.
+// statusPriority orders statuses, of which the highest decides. A work progresses while
+// one of its manifests does; any other condition is true only if it is true for all.
 func statusPriority(kind string, s metav1.ConditionStatus) int {
 	decisive := metav1.ConditionFalse
 	if kind == workv1.WorkProgressing {

@@ -10,16 +10,16 @@ import (
 	"github.com/google/cel-go/cel"
 )
 
-// cachedProgram is a program, or why there is none.
+// cachedProgram is a program, or the error of its compilation.
 type cachedProgram struct {
 	expression string
 	Program    cel.Program
 	err        error
 }
 
-// programCache keeps those that were used last, by expression. They are bounded by
-// number and by the length of their expressions, which tells what they take: some
-// 200 bytes for each.
+// programCache has the programs that were used last, by expression. It is bounded by their
+// number and by the length of their expressions: a program takes some 200 bytes for each
+// byte.
 type programCache struct {
 	mu     sync.Mutex
 	byText map[string]*list.Element // of compiled
@@ -46,7 +46,7 @@ func (p *programCache) get(expression string) (cachedProgram, bool) {
 func (p *programCache) add(c cachedProgram) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, has := p.byText[c.expression]; has { // compiled by two at once
+	if _, has := p.byText[c.expression]; has { // compiled by two goroutines
 		return
 	}
 	p.byText[c.expression] = p.order.PushFront(c)

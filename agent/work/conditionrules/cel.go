@@ -26,18 +26,18 @@ import (
 )
 
 const (
-	// maxExpression bounds an expression's length in bytes: what its compilation
-	// takes is some hundred times as much.
+	// maxExpression bounds an expression's length in bytes: its compilation takes some
+	// hundred times as much memory.
 	maxExpression = 16 << 10
-	// maxPrograms and maxCacheLength, of their expressions in bytes, bound what is kept;
+	// maxPrograms and maxCacheLength, of their expressions in bytes, bound the cache;
 	// other programs are compiled again when they are needed.
 	maxPrograms    = 512
 	maxCacheLength = 64 << 10
-	// maxTime is what the expressions of one manifest may compute for one object: what
-	// CEL calls cheap may be slow.
+	// maxTime bounds the processor time of the expressions of one manifest for one object:
+	// an expression of low cost may be slow.
 	maxTime = time.Second
-	// maxObject bounds the object that expressions see, by its texts in bytes: the
-	// cost of a call is told after it.
+	// maxObject bounds the strings of the object of an expression, in bytes: the cost of
+	// a call is known only after it.
 	maxObject = 8 << 20
 )
 
@@ -48,28 +48,28 @@ var (
 	errExpression = fmt.Errorf("expression is longer than %d bytes", maxExpression)
 )
 
-// Compiler makes programs of expressions and keeps them. One serves a whole
-// process; several goroutines may use it.
+// Compiler compiles expressions and caches their programs. A process needs one; several
+// goroutines may use it.
 type Compiler struct {
-	// environment is made on first use.
+	// environment is created on first use.
 	environment func() (*celEnvironment, error)
 	programs    *programCache
 }
 
-// celEnvironment is what expressions are compiled in, and the implementations of the
-// bounded functions there.
+// celEnvironment is the environment of expressions, with the overloads of the limited
+// functions.
 type celEnvironment struct {
 	*cel.Env
 	overloads map[string]*functions.Overload
 }
 
-// NewCompiler returns a compiler that has not yet made anything.
+// NewCompiler returns a compiler with an empty cache.
 func NewCompiler() *Compiler {
 	return &Compiler{environment: sync.OnceValues(newEnvironment), programs: newProgramCache()}
 }
 
-// program returns the program of an expression. Two goroutines may compile the
-// same one at once; either result serves.
+// program returns the program of an expression. Two goroutines may compile the same
+// expression concurrently.
 func (c *Compiler) program(expression string) (cel.Program, error) {
 	if len(expression) > maxExpression {
 		return nil, errExpression
@@ -140,8 +140,8 @@ func newEnvironment() (*celEnvironment, error) {
 	return &celEnvironment{Env: env, overloads: own}, nil
 }
 
-// hasConditions tells whether a map has a list of conditions: an object in its
-// status, or a status itself. What is not a map has none.
+// hasConditions reports whether a map has a list of conditions: an object in its
+// status, or a status itself.
 func hasConditions(v ref.Val) ref.Val {
 	m, ok := v.(traits.Mapper)
 	if !ok {
@@ -160,7 +160,7 @@ func hasConditions(v ref.Val) ref.Val {
 	return types.Bool(isList)
 }
 
-// evaluate runs an expression within what is left of the manifest's budgets.
+// evaluate evaluates an expression within the rest of the manifest's budgets.
 func (r *evaluation) evaluate(expression string, variables map[string]any) (ref.Val, error) {
 	program, err := r.compiler.program(expression)
 	if err != nil {
@@ -184,7 +184,7 @@ func (r *evaluation) evaluate(expression string, variables map[string]any) (ref.
 	return value, nil
 }
 
-// runProgram runs a program in what is left of the time; to compile it is none of that.
+// runProgram runs a program in the rest of the time, which excludes its compilation.
 func (r *evaluation) runProgram(program cel.Program, variables map[string]any) (ref.Val, error) {
 	ctx, end := cputime.Limit(context.Background(), r.time, errTime)
 	value, details, err := program.ContextEval(ctx, variables)
@@ -197,7 +197,7 @@ func (r *evaluation) runProgram(program cel.Program, variables map[string]any) (
 	return value, err
 }
 
-// isObjectTooLarge tells whether the object is more than expressions may see.
+// isObjectTooLarge reports whether the object exceeds the limit for expressions.
 func (r *evaluation) isObjectTooLarge() bool {
 	if !r.measured {
 		r.measured, r.tooLarge = true, textLength(r.object, maxObject) > maxObject
@@ -205,8 +205,8 @@ func (r *evaluation) isObjectTooLarge() bool {
 	return r.tooLarge
 }
 
-// textLength is the length of the strings in a value, and one for each other; it counts
-// no further than to exceed limit.
+// textLength returns the length of the strings in a value, and one for each other value. It stops
+// counting once limit is exceeded.
 func textLength(value any, limit int) int {
 	n := 1
 	switch v := value.(type) {
@@ -230,7 +230,7 @@ func textLength(value any, limit int) int {
 	return n
 }
 
-// chargeCost takes the cost of a run off the budget; one that cannot be told took all.
+// chargeCost subtracts the cost of a run from the budget; an unknown cost exhausts it.
 func (r *evaluation) chargeCost(details *cel.EvalDetails) {
 	if details == nil || details.ActualCost() == nil || *details.ActualCost() > math.MaxInt64 {
 		r.budget = -1
@@ -240,7 +240,7 @@ func (r *evaluation) chargeCost(details *cel.EvalDetails) {
 }
 
 func (r *evaluation) evalBool(expression string) (bool, error) {
-	// A condition's own expression sees no result: it is what makes it.
+	// The expression of a condition has no variable result, which it determines.
 	value, err := r.evaluate(expression, map[string]any{"object": r.object})
 	if err != nil {
 		return false, err
@@ -264,7 +264,7 @@ func (r *evaluation) evalString(expression string, result bool) (string, error) 
 	return string(text), nil
 }
 
-// truncateExpression quotes an expression no longer than a message needs.
+// truncateExpression shortens an expression that a message quotes.
 func truncateExpression(expression string) string {
 	const enough = 256
 	if len(expression) <= enough {

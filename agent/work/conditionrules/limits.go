@@ -22,22 +22,20 @@ import (
 )
 
 const (
-	// maxResultSize bounds what one call of a function makes: bytes of a text, elements of
-	// a list.
+	// maxResultSize bounds the result of one call: bytes of a string, elements of a list.
 	maxResultSize = 1 << 20
 	// maxComparedValues bounds the values that one call compares.
 	maxComparedValues = 1 << 19
-	// maxFieldValues bounds the values in a field of a message: it is made of copies, and
-	// costs the same whatever it holds.
+	// maxFieldValues bounds the values in a field of a message: they are copied, at a cost that
+	// does not depend on their number.
 	maxFieldValues = 64
 )
 
 var errField = fmt.Errorf("field of a message has more than %d values", maxFieldValues)
 
-// limitedFunctions are the functions whose result, or whose time, may be far larger than
-// their cost says. size tells the result's before it is made, or the number of values
-// to compare, or more, but counts no further than to exceed most; arguments that the
-// function does not take have none.
+// limitedFunctions are the functions whose result or time may be far larger than their cost.
+// size returns an upper bound of the result's size, or of the number of values to compare,
+// before the call; it stops counting once most is exceeded. Invalid arguments have size zero.
 var limitedFunctions = map[string]struct {
 	size   func(args []ref.Val) int
 	most   int
@@ -54,8 +52,8 @@ var limitedFunctions = map[string]struct {
 	"lastIndexOf":       {size: searchedValues, most: maxComparedValues, refuse: fmt.Errorf("lastIndexOf: more than %d values to compare", maxComparedValues)},
 }
 
-// findOverloads returns the libraries' own of the bounded functions, by overload
-// and, for calls whose overload only their arguments tell, by function.
+// findOverloads returns the libraries' implementations of the limited functions, by overload
+// and, for calls whose overload depends on the arguments, by function.
 func findOverloads(env *cel.Env) (map[string]*functions.Overload, error) {
 	out := map[string]*functions.Overload{}
 	declared := env.Functions()
@@ -68,7 +66,7 @@ func findOverloads(env *cel.Env) (map[string]*functions.Overload, error) {
 			out[o.Operator] = o
 		}
 	}
-	// The interpreter has these itself, and no library.
+	// No library has these, but the interpreter.
 	out[operators.Equals] = &functions.Overload{Operator: operators.Equals, Binary: types.Equal}
 	out[operators.NotEquals] = &functions.Overload{Operator: operators.NotEquals, Binary: func(a, b ref.Val) ref.Val {
 		return types.Bool(types.Equal(a, b) != types.True)
@@ -76,8 +74,8 @@ func findOverloads(env *cel.Env) (map[string]*functions.Overload, error) {
 	return out, nil
 }
 
-// limitCalls replaces the calls of bounded functions by ones that ask for the size
-// first. The arguments stay as they are: what counts the cost sees the same call.
+// limitCalls replaces the calls of limited functions by calls that check the size first. The
+// arguments stay the same, so that the cost is counted as before.
 func limitCalls(implementations map[string]*functions.Overload) interpreter.InterpretableDecoratorV2 {
 	return func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		if made, ok := i.(interpreter.InterpretableConstructor); ok {
@@ -107,8 +105,8 @@ func limitCalls(implementations map[string]*functions.Overload) interpreter.Inte
 	}
 }
 
-// limitFields replaces the fields of what makes a message, in place: it cannot be
-// made otherwise.
+// limitFields replaces the fields of a message's constructor, in place: it cannot be
+// created otherwise.
 func limitFields(made interpreter.InterpretableConstructor) {
 	if t := made.Type(); t == types.ListType || t == types.MapType {
 		return
@@ -119,7 +117,7 @@ func limitFields(made interpreter.InterpretableConstructor) {
 	}
 }
 
-// limitedField is a value that a message holds.
+// limitedField is a field of a message whose size is checked.
 type limitedField struct{ interpreter.InterpretableV2 }
 
 func (f limitedField) Exec(frame *interpreter.ExecutionFrame) ref.Val {
@@ -134,7 +132,7 @@ func (f limitedField) Eval(variables interpreter.Activation) ref.Val {
 	return f.Exec(interpreter.AsFrame(variables))
 }
 
-// callOverload calls an implementation as the interpreter does.
+// callOverload calls an overload as the interpreter does.
 func callOverload(name string, own *functions.Overload, args []ref.Val) ref.Val {
 	switch {
 	case own.OperandTrait != 0 && !args[0].Type().HasTrait(own.OperandTrait):
@@ -181,7 +179,7 @@ func joinSize(args []ref.Val) int {
 		separator = len(s)
 	}
 	length := lengthOf(list)
-	if length > maxResultSize { // its texts may be empty, but to visit them takes time
+	if length > maxResultSize { // its strings may be empty, but to visit them takes time
 		return length
 	}
 	n := 0
@@ -206,8 +204,8 @@ func addSize(args []ref.Val) int {
 	return 0
 }
 
-// formatSize is an upper bound; of texts it is exact. The library tells what is wrong
-// with a clause: those after it do not count.
+// formatSize returns an upper bound, which is exact for strings. Clauses after an invalid one do not
+// count: the library returns an error.
 func formatSize(args []ref.Val) int {
 	text, isText := args[0].(types.String)
 	list, isList := args[1].(traits.Lister)
@@ -239,7 +237,7 @@ func formatSize(args []ref.Val) int {
 	return n
 }
 
-// cutClause is the length of what is copied up to a clause, and what follows its sign.
+// cutClause returns the length of the text before a clause, and what follows its percent sign.
 func cutClause(text string) (before int, after string) {
 	for {
 		at := strings.IndexByte(text, '%')
@@ -255,7 +253,7 @@ func cutClause(text string) (before int, after string) {
 	}
 }
 
-// clauseSize bounds what one clause makes of a value.
+// clauseSize bounds the text of a value in a clause.
 func clauseSize(verb byte, digits int, v ref.Val, limit int) int {
 	switch verb {
 	case 'x', 'X':
@@ -270,16 +268,16 @@ func clauseSize(verb byte, digits int, v ref.Val, limit int) int {
 }
 
 const (
-	// maxNumberSize is more than any number, time or duration takes, with its signs.
+	// maxNumberSize is more than any number, time or duration takes.
 	maxNumberSize = 80
-	// maxDoubleSize is more than a large one does, in full.
+	// maxDoubleSize is more than a large double takes without exponent.
 	maxDoubleSize = 512
-	// maxQuotedByteSize is what a byte of a text may become in a list or map.
+	// maxQuotedByteSize is the size of an escaped byte of a string in a list or map.
 	maxQuotedByteSize = 4
 )
 
-// textSize bounds a value's text; it counts no further than to exceed limit. What is
-// made of few lists that hold each other may be without end in effect.
+// textSize bounds the text of a value. It stops counting once limit is exceeded: a few lists that
+// share each other may have practically endless texts.
 func textSize(v ref.Val, limit int) int {
 	switch v.(type) {
 	case types.String, types.Bytes:
@@ -316,8 +314,8 @@ func nestedTextSize(v ref.Val, limit int) int {
 	return maxNumberSize
 }
 
-// comparedValues is the number of values in the smaller of two lists or maps: no more are
-// compared. Of few lists that hold each other there may be any number in effect.
+// comparedValues returns the number of values in the smaller of two lists or maps: no more are
+// compared. A few lists that share each other may have practically any number.
 func comparedValues(args []ref.Val) int {
 	if !isAggregate(args[0]) || !isAggregate(args[1]) {
 		return 0
@@ -328,7 +326,7 @@ func comparedValues(args []ref.Val) int {
 
 func inValues(args []ref.Val) int { return searchedValues([]ref.Val{args[1], args[0]}) }
 
-// searchedValues is what a list or map is compared with to find it in a list.
+// searchedValues returns the number of values that are compared to find a list or map in a list.
 func searchedValues(args []ref.Val) int {
 	list, ok := args[0].(traits.Lister)
 	if !ok || !isAggregate(args[1]) {
@@ -351,8 +349,8 @@ func isAggregate(v ref.Val) bool {
 	return false
 }
 
-// countValues counts a value and those in it, no further than to exceed limit. So many
-// bytes of a text take as long to compare as another value.
+// countValues counts a value and those in it. It stops once limit is exceeded. A string counts once
+// for so many bytes, which take as long to compare as another value.
 func countValues(v ref.Val, limit int) int {
 	const bytes = 64
 	n := 1
@@ -395,18 +393,17 @@ func lengthOf(v any) int {
 	return 0
 }
 
-// costEstimator are Kubernetes' and, of the bounded functions, that of the text they make:
-// many results may be kept at once. A value that is visited costs like a byte of a
-// text.
+// costEstimator adds the size of the results of limited functions to Kubernetes' costs, because many
+// results may be kept at once. A visited value costs as much as a byte of a string.
 type costEstimator struct{ library.CostEstimator }
 
 func (c *costEstimator) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	limit, ok := limitedFunctions[function]
 	if err, failed := result.(*types.Err); ok && failed && errors.Is(err, limit.refuse) {
-		return traversalCost(limit.most) // to find that out took time
+		return traversalCost(limit.most) // to check that took time
 	}
 	if traversesFirstArgument[function] && len(args) > 0 && countValues(args[0], maxComparedValues) > maxComparedValues {
-		return traversalCost(maxComparedValues) // Kubernetes' visits them all to tell
+		return traversalCost(maxComparedValues) // Kubernetes' estimator would visit them all
 	}
 	cost := c.CostEstimator.CallCost(function, overload, args, result)
 	switch {
@@ -415,23 +412,23 @@ func (c *costEstimator) CallCost(function, overload string, args []ref.Val, resu
 	case function == "format":
 		cost = traversalCost(byteLength(args[0]) + byteLength(result))
 	case function == operators.Add && overload == "" && byteLength(result) > 0:
-		cost = traversalCost(byteLength(result)) // as of texts that are known to be
+		cost = traversalCost(byteLength(result)) // as for arguments whose type is known to be string
 	case ok && limit.most == maxComparedValues:
 		return comparisonCost(cost, function, limit.size(args), args)
 	}
 	return cost
 }
 
-// traversesFirstArgument are the functions whose cost is that of all values in their first argument.
+// traversesFirstArgument has the functions whose cost depends on all values in their first argument.
 var traversesFirstArgument = map[string]bool{"isSorted": true, "sum": true, "max": true, "min": true, "indexOf": true, "lastIndexOf": true}
 
-// comparisonCost adds what n values that are compared cost to what a call does. nil is
-// the interpreter's own.
+// comparisonCost adds the cost of n compared values to that of a call. A nil cost is the
+// interpreter's default.
 func comparisonCost(cost *uint64, function string, n int, args []ref.Val) *uint64 {
 	if n == 0 {
 		return cost
 	}
-	sum := traversalCost(3 * n) // counted, compared, and counted for this
+	sum := traversalCost(3 * n) // counted, compared, and counted again here
 	switch {
 	case cost != nil:
 		*sum += *cost

@@ -4,17 +4,17 @@
 // Package conditionrules evaluates a ManifestWork's condition rules on an object, as Open
 // Cluster Management's agent does, and aggregates the results for the work.
 //
-//   - A [Compiler] holds what CEL needs: one environment, made when the first
-//     expression is evaluated, and a bounded number of programs, shared by all
-//     rules with the same expression. An agent without CEL rules pays nothing.
+//   - A [Compiler] has one environment of CEL, created when the first expression is
+//     evaluated, and a bounded number of programs, shared by all
+//     rules with the same expression. An agent without CEL rules needs neither.
 //   - A [Set] is the rules of one manifest. It is evaluated on every event of the
 //     object.
 //   - Besides OCM's rules there is the well-known rule Healthy, for every kind,
 //     from kstatus.
 //
 // Expressions are bounded in length, in cost per call and in cost per manifest
-// with the limits of the Kubernetes API server; besides, in time per manifest and
-// in the size of the object. A manifest has a bounded number of rules.
+// with the limits of the Kubernetes API server, and also in time per manifest and
+// in the size of the object. The number of rules of a manifest is bounded.
 package conditionrules
 
 import (
@@ -43,11 +43,11 @@ const (
 // TypeHealthy is the well-known condition that every kind has.
 const TypeHealthy = "Healthy"
 
-// maxMessage is what the API server takes as a condition's message.
+// maxMessage is the longest message of a condition that the API server accepts.
 const maxMessage = 32768
 
-// maxRules bounds the rules of one manifest, and the conditions that they give a
-// work: the hub takes no status with too many conditions.
+// maxRules bounds the rules of one manifest, and the conditions that they set on a
+// work: the hub refuses a status with too many conditions.
 const maxRules = 32
 
 var tooManyMessage = fmt.Sprintf("only the first %d rules of a manifest are evaluated", maxRules)
@@ -61,16 +61,15 @@ var conditionType = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-
 type Set struct {
 	compiler *Compiler
 	rules    []workv1.ConditionRule
-	// firstSkipped is the type of the first rule that is not evaluated; empty if all are.
+	// firstSkipped is the type of the first rule that is not evaluated; empty if there is none.
 	firstSkipped string
 	// budget of one evaluation, in CEL's units of cost, and its time.
 	budget int64
 	time   time.Duration
 }
 
-// Compile prepares rules. It never fails: what is wrong with a rule is said by the
-// condition that it sets; only one whose condition cannot be set, for its type is
-// invalid, is left out. The rules are kept, not copied.
+// Compile prepares rules. It never fails: the condition of a rule reports what is wrong with
+// it; only a rule whose condition has an invalid type is left out. The rules are not copied.
 func (c *Compiler) Compile(rules []workv1.ConditionRule) *Set {
 	if slices.ContainsFunc(rules, hasInvalidType) {
 		rules = slices.DeleteFunc(slices.Clone(rules), hasInvalidType)
@@ -83,7 +82,7 @@ func (c *Compiler) Compile(rules []workv1.ConditionRule) *Set {
 		s.rules = rules[:maxRules:maxRules]
 		for _, r := range rules[maxRules:] {
 			if isHealthyRule(r) {
-				s.rules = append(s.rules, r) // the agent adds it, in the end
+				s.rules = append(s.rules, r) // the agent appends it
 			} else if s.firstSkipped == "" {
 				s.firstSkipped = r.Condition
 			}
@@ -92,7 +91,7 @@ func (c *Compiler) Compile(rules []workv1.ConditionRule) *Set {
 	return s
 }
 
-// hasInvalidType tells a rule whose condition would make the whole status invalid.
+// hasInvalidType reports whether the condition of a rule would make the whole status invalid.
 func hasInvalidType(r workv1.ConditionRule) bool {
 	return len(r.Condition) > maxType || !conditionType.MatchString(r.Condition)
 }
@@ -101,13 +100,12 @@ func isHealthyRule(r workv1.ConditionRule) bool {
 	return r.Condition == TypeHealthy && r.Type == workv1.WellKnownConditionsType
 }
 
-// IsEmpty tells that there are no rules.
+// IsEmpty reports whether there are no rules.
 func (s *Set) IsEmpty() bool { return s == nil }
 
-// Eval returns one condition per rule, in their order, and one for the first that
-// is not evaluated; a well-known rule that the
-// object's kind does not have gives none. generation is the work's. The conditions
-// bear no time.
+// Eval returns one condition per rule, in their order, and one for the first rule beyond
+// maxRules; a well-known rule that the object's kind does not have returns none. generation
+// is that of the work. The conditions have no time.
 func (s *Set) Eval(obj *unstructured.Unstructured, generation int64) []metav1.Condition {
 	if s.IsEmpty() {
 		return nil
@@ -128,14 +126,14 @@ func (s *Set) Eval(obj *unstructured.Unstructured, generation int64) []metav1.Co
 	return out
 }
 
-// tooManyRules is the condition of a rule that is not evaluated.
+// tooManyRules returns the condition of a rule beyond maxRules.
 func tooManyRules(kind string, generation int64) metav1.Condition {
 	return metav1.Condition{
 		Type: kind, Status: metav1.ConditionUnknown, Reason: ReasonInvalid, Message: tooManyMessage, ObservedGeneration: generation,
 	}
 }
 
-// evaluation is one evaluation of one manifest's rules; they share a budget of cost and of
+// evaluation evaluates the rules of one manifest, which share a budget of cost and of
 // time.
 type evaluation struct {
 	compiler *Compiler
@@ -161,7 +159,7 @@ func (r *evaluation) evalRule(rule *workv1.ConditionRule, obj *unstructured.Unst
 }
 
 func (r *evaluation) evalCEL(rule *workv1.ConditionRule) metav1.Condition {
-	// A mistake in any of them is said whatever the object is like.
+	// An invalid expression is reported whatever the object is like.
 	for _, expression := range rule.CelExpressions {
 		if _, err := r.compiler.program(expression); err != nil {
 			return errorCondition(err)
@@ -173,7 +171,7 @@ func (r *evaluation) evalCEL(rule *workv1.ConditionRule) metav1.Condition {
 		if err != nil {
 			return errorCondition(err)
 		}
-		// As && does: what follows may rely on what came before.
+		// As with &&, later expressions may rely on earlier ones.
 		if !holds {
 			result = false
 			break
@@ -182,8 +180,8 @@ func (r *evaluation) evalCEL(rule *workv1.ConditionRule) metav1.Condition {
 	return r.newCondition(rule, result, "")
 }
 
-// newCondition makes the condition of a result. Of the messages the last that is not
-// empty counts: our own, the rule's default, its message, its message expression.
+// newCondition returns the condition of a result. Of the messages the last that is not empty
+// counts: the agent's, the rule's default, its message, its message expression.
 func (r *evaluation) newCondition(rule *workv1.ConditionRule, result bool, byDefault string) metav1.Condition {
 	c := metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonEvaluated, Message: "Manifest is not " + rule.Condition}
 	if result {
@@ -212,7 +210,7 @@ func errorCondition(err error) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonExpressionError, Message: err.Error()}
 }
 
-// truncateMessage bounds a message, whole runes only.
+// truncateMessage shortens a message at a rune boundary.
 func truncateMessage(text string) string {
 	if len(text) <= maxMessage {
 		return strings.ToValidUTF8(text, "?")

@@ -16,7 +16,7 @@ var (
 	podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 )
 
-// evalWellKnown evaluates a rule that needs no expression; ok is false when the kind
+// evalWellKnown evaluates a rule without an expression; ok is false if the kind
 // has no such condition.
 func (r *evaluation) evalWellKnown(rule *workv1.ConditionRule, obj *unstructured.Unstructured) (c metav1.Condition, ok bool) {
 	switch {
@@ -52,12 +52,12 @@ func isJobFinished(job map[string]any) bool {
 	return false
 }
 
-// evalHealthy maps kstatus to a condition: the reason is its status, the message its
-// own unless the rule has one.
+// evalHealthy converts the result of kstatus to a condition: its status is the reason, and its message
+// is used unless the rule has one.
 func (r *evaluation) evalHealthy(rule *workv1.ConditionRule, obj *unstructured.Unstructured) metav1.Condition {
 	result, err := status.Compute(obj)
 	if err != nil {
-		// kstatus quotes what it could not read.
+		// kstatus quotes values in its errors.
 		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: string(status.UnknownStatus), Message: "Resource status is malformed"}
 	}
 	c := r.newCondition(rule, result.Status == status.CurrentStatus, result.Message)
@@ -71,12 +71,12 @@ func (r *evaluation) evalHealthy(rule *workv1.ConditionRule, obj *unstructured.U
 	return c
 }
 
-// isHealthReason tells a reason that healthy sets.
+// isHealthReason reports whether evalHealthy sets a reason.
 func isHealthReason(reason string) bool {
 	switch status.Status(reason) {
 	case status.CurrentStatus, status.InProgressStatus, status.FailedStatus, status.TerminatingStatus, status.UnknownStatus:
 		return true
-	case status.NotFoundStatus: // the agent's, when there is no object to look at
+	case status.NotFoundStatus: // set by the agent if the object does not exist
 		return true
 	}
 	return false

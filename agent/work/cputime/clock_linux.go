@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newThreadClock reads, from any thread, how long the calling thread has computed since.
-// It is pthread_getcpuclockid: the complement of the thread's id, and in the low bits
-// that it is a thread's, and which of its clocks (include/linux/posix-timers_types.h).
+// newThreadClock returns a clock of the processor time that the calling thread uses, which any thread
+// can read. Its id is that of pthread_getcpuclockid: the complement of the thread's id, and in
+// the low bits its type (include/linux/posix-timers_types.h).
 func newThreadClock() func() time.Duration {
 	const perThread, schedulers = 4, 2
 	id := int32(^unix.Gettid()<<3 | perThread | schedulers) //nolint:gosec // thread ids have 22 bits
@@ -21,7 +21,7 @@ func newThreadClock() func() time.Duration {
 	}
 	last = began
 	return func() time.Duration {
-		_ = unix.ClockGettime(id, &last) // the thread is there: it is not left meanwhile
+		_ = unix.ClockGettime(id, &last) // the thread exists: the goroutine is locked to it
 		return time.Duration(last.Nano() - began.Nano())
 	}
 }

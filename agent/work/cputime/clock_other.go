@@ -7,5 +7,5 @@ package cputime
 
 import "time"
 
-// threadClock reads the clock on the wall: agents run on Linux.
+// threadClock returns a wall clock: agents run on Linux.
 func threadClock() func() time.Duration { return wallClock() }

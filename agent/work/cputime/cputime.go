@@ -17,9 +17,9 @@ const (
 	minCheckInterval = time.Millisecond
 )
 
-// Limit returns a context that ends, with a cause, when the calling goroutine has
-// computed for d since. It is not to be used by another. The caller must call end,
-// which returns how long it has computed; until then it has a thread for itself.
+// Limit returns a context that ends, with a cause, when the calling goroutine has used d of
+// processor time. No other goroutine may use it. The caller must call end, which returns
+// the used time; until then the goroutine is locked to its thread.
 func Limit(parent context.Context, d time.Duration, cause error) (ctx context.Context, end func() time.Duration) {
 	runtime.LockOSThread()
 	ctx, cancel := context.WithCancelCause(parent)
@@ -33,19 +33,19 @@ func Limit(parent context.Context, d time.Duration, cause error) (ctx context.Co
 	}
 }
 
-// limiter looks at a thread's clock when that can have come to the most.
+// limiter checks the clock of a thread when it may have reached the budget.
 type limiter struct {
 	elapsed func() time.Duration
 	budget  time.Duration
 	began   time.Time
 	cancel  func()
 
-	mu      sync.Mutex // guards what is below; the thread is not left while it is held
+	mu      sync.Mutex // guards all below; the goroutine keeps its thread while it is locked
 	stopped bool
 	timer   *time.Timer
 }
 
-// start looks at the clock after d.
+// start checks the clock after d.
 func (l *limiter) start(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +74,7 @@ func (l *limiter) stop() time.Duration {
 	return l.elapsed()
 }
 
-// newWallClock tells how long ago it was made.
+// newWallClock returns the time since its creation.
 func newWallClock() func() time.Duration {
 	began := time.Now()
 	return func() time.Duration { return time.Since(began) }
