@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spokelet/spokelet/tunnel/bufconn"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
@@ -214,7 +215,7 @@ func (s *agentSession) findHandler(door, method string) (http.Handler, error) {
 
 func (s *agentSession) serveStream(w http.ResponseWriter, r *http.Request, door string, handler http.Handler) {
 	st := &agentStream{
-		stream:  stream{in: newBuffer(), out: newBuffer(), local: addr(door), remote: "hub"},
+		Conn:    newStream(bufconn.Addr(door), "hub"),
 		handler: handler,
 	}
 	if !s.agent.streamServer.deliver(st) {

@@ -11,6 +11,9 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/spokelet/spokelet/internal/bufpool"
+	"github.com/spokelet/spokelet/tunnel/bufconn"
 )
 
 // Limits of the HTTP/1.1 server behind raw streams.
@@ -22,22 +25,22 @@ const (
 // agentStream is the agent's end of a raw stream. It has no CloseWrite: an
 // HTTP/2 server ends its direction by ending the stream.
 type agentStream struct {
-	stream
+	bufconn.Conn
 	handler http.Handler
 }
 
 // Close ends the stream in order, after what was written.
 func (s *agentStream) Close() error {
-	s.out.finish(io.EOF)
-	s.in.refuse(net.ErrClosed)
+	s.Out.CloseWrite(io.EOF)
+	s.In.CloseRead(net.ErrClosed)
 	return nil
 }
 
 // Abort ends the stream so that the hub sees an error. Handlers that hijack
 // the connection may use it where a Close would look like success.
 func (s *agentStream) Abort(reason error) {
-	s.out.finish(aborted(reason))
-	s.in.refuse(net.ErrClosed)
+	s.Out.CloseWrite(abortError(reason))
+	s.In.CloseRead(net.ErrClosed)
 }
 
 // serve moves the bytes of a raw stream through its HTTP/2 request until the
@@ -59,37 +62,35 @@ func (s *agentStream) serve(w http.ResponseWriter, r *http.Request) {
 			err = flush()
 		}
 		if err != nil {
-			s.out.refuse(ErrAborted)
-			s.in.finish(ErrAborted)
+			s.Out.CloseRead(ErrAborted)
+			s.In.CloseWrite(ErrAborted)
 			panic(http.ErrAbortHandler)
 		}
 	}
 }
 
-// send writes what there is to send, once there is something.
+// send waits for bytes that were written, and sends them.
 func (s *agentStream) send(w io.Writer) error {
-	s.out.await()
-	chunk := lend()
-	defer giveBack(chunk)
-	n, err := s.out.Read(chunk[:])
+	p, block, err := s.Out.Next()
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(chunk[:n])
+	defer bufpool.Put(block)
+	_, err = w.Write(p)
 	return err
 }
 
-// receive moves what the hub sends. When the hub cuts the stream, the writer
-// learns it too; a clean end leaves the agent's direction open.
+// receive moves what the hub sends. When the hub cuts the stream, writes fail too; a
+// clean end leaves the agent's direction open.
 func (s *agentStream) receive(body io.Reader) {
-	err := pump(s.in, body)
+	err := bufpool.Copy(s.In, body)
 	if err == nil {
-		s.in.finish(io.EOF)
+		s.In.CloseWrite(io.EOF)
 		return
 	}
-	s.in.finish(aborted(err))
+	s.In.CloseWrite(abortError(err))
 	if !errors.Is(err, net.ErrClosed) {
-		s.out.refuse(ErrAborted)
+		s.Out.CloseRead(ErrAborted)
 	}
 }
 
@@ -164,7 +165,7 @@ func (s *rawServer) Close() error {
 }
 
 // Addr names the listener.
-func (s *rawServer) Addr() net.Addr { return addr("raw") }
+func (s *rawServer) Addr() net.Addr { return bufconn.Addr("raw") }
 
 // close ends the server and what is left of its connections.
 func (s *rawServer) close() {

@@ -5,13 +5,20 @@ package tunnel
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
+
+	"github.com/spokelet/spokelet/internal/bufpool"
+	"github.com/spokelet/spokelet/tunnel/bufconn"
 )
 
-// errFed ends what was written to a stream when the rest comes from elsewhere.
+// errFed ends what was written to a stream when the rest comes from a source.
 var errFed = errors.New("the rest is read from a source")
+
+// errTaken says that the stream of a source takes no more.
+var errTaken = fmt.Errorf("%w: %w", bufpool.ErrWrite, ErrAborted)
 
 // Source is what a stream may be fed from; a net.Conn is one.
 type Source = interface {
@@ -19,11 +26,11 @@ type Source = interface {
 	SetReadDeadline(t time.Time) error
 }
 
-// outgoing is the body of the CONNECT request: what was written, and then what
+// requestBody is the body of the CONNECT request: what was written, and then what
 // is read from a source, if there is one. HTTP/2 reads it in a goroutine of the
 // stream's own, and closes it when the stream has ended for whatever reason.
-type outgoing struct {
-	*buffer
+type requestBody struct {
+	written *bufconn.Buffer
 
 	mu      sync.Mutex // guards what is below
 	src     Source
@@ -32,88 +39,88 @@ type outgoing struct {
 	closed  bool
 }
 
-// feed sets the source. Read uses it once it has seen errFed.
-func (o *outgoing) feed(src Source, ended func(error)) {
-	o.mu.Lock()
-	o.src, o.ended = src, ended
-	closed := o.closed
-	o.mu.Unlock()
+// feed sets the source. Read uses it after the error errFed.
+func (b *requestBody) feed(src Source, ended func(error)) {
+	b.mu.Lock()
+	b.src, b.ended = src, ended
+	closed := b.closed
+	b.mu.Unlock()
 	if closed {
-		o.end(ErrAborted)
+		b.reportEnd(errTaken)
 	}
 }
 
-// Read implements io.Reader.
-func (o *outgoing) Read(p []byte) (int, error) {
-	n, err := o.buffer.Read(p)
+// Read reads what was written, then the source.
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.written.Read(p)
 	if !errors.Is(err, errFed) {
 		return n, err
 	}
-	if !o.begin() {
+	if !b.startReading() {
 		return 0, ErrAborted
 	}
-	n, err = o.src.Read(p)
-	switch closed := o.done(); {
+	n, err = b.src.Read(p)
+	switch closed := b.finishReading(); {
 	case closed:
-		o.end(ErrAborted)
+		b.reportEnd(errTaken)
 		return 0, ErrAborted
 	case err == io.EOF: //nolint:errorlint // an error that wraps io.EOF is no end in order
-		o.end(nil)
+		b.reportEnd(nil)
 		return n, io.EOF
 	case err != nil:
-		o.end(err)
-		return n, aborted(err)
+		b.reportEnd(err)
+		return n, abortError(err)
 	default:
 		return n, nil
 	}
 }
 
-// begin says that the source is about to be read, unless nobody sends it.
-func (o *outgoing) begin() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reading = !o.closed
-	return o.reading
+// startReading marks the source as being read, unless the body is closed.
+func (b *requestBody) startReading() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = !b.closed
+	return b.reading
 }
 
-// done says that the source has been read.
-func (o *outgoing) done() (closed bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reading = false
-	if o.closed {
-		_ = o.src.SetReadDeadline(time.Time{}) // set by giveUp; others may read on
+func (b *requestBody) finishReading() (closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = false
+	if b.closed {
+		_ = b.src.SetReadDeadline(time.Time{}) // set by stopReading; others may read on
 	}
-	return o.closed
+	return b.closed
 }
 
-// giveUp ends the reading of the source, and says whether there was any.
-func (o *outgoing) giveUp() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.closed = true
-	if o.reading {
-		_ = o.src.SetReadDeadline(time.Unix(1, 0))
+// stopReading interrupts the reading of the source, and reports whether it was being
+// read.
+func (b *requestBody) stopReading() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.reading {
+		_ = b.src.SetReadDeadline(time.Unix(1, 0))
 	}
-	return o.reading
+	return b.reading
 }
 
-// end tells whoever fed the stream that its source is read no more.
-func (o *outgoing) end(err error) {
-	o.mu.Lock()
-	ended := o.ended
-	o.ended = nil
-	o.mu.Unlock()
+// reportEnd calls ended, once.
+func (b *requestBody) reportEnd(err error) {
+	b.mu.Lock()
+	ended := b.ended
+	b.ended = nil
+	b.mu.Unlock()
 	if ended != nil {
 		ended(err)
 	}
 }
 
-// Close refuses what is still to be sent.
-func (o *outgoing) Close() error {
-	o.refuse(ErrAborted)
-	if !o.giveUp() {
-		o.end(ErrAborted)
+// Close drops what is still to be sent.
+func (b *requestBody) Close() error {
+	b.written.CloseRead(ErrAborted)
+	if !b.stopReading() {
+		b.reportEnd(errTaken)
 	}
 	return nil
 }

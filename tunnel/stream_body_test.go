@@ -9,11 +9,13 @@ import (
 	"net"
 	"testing"
 	"testing/synctest"
+
+	"github.com/spokelet/spokelet/tunnel/bufconn"
 )
 
 // fed is a body that has been fed, and both ends of its source.
 type fed struct {
-	*outgoing
+	*requestBody
 
 	near, far net.Conn
 	ended     chan error
@@ -21,18 +23,18 @@ type fed struct {
 
 func newFed(t *testing.T) *fed {
 	t.Helper()
-	f := &fed{outgoing: &outgoing{buffer: newBuffer()}, ended: make(chan error, 2)}
+	f := &fed{requestBody: &requestBody{written: bufconn.NewBuffer(1)}, ended: make(chan error, 2)}
 	f.near, f.far = net.Pipe()
 	t.Cleanup(func() { _, _ = f.near.Close(), f.far.Close() })
-	if _, err := io.WriteString(f.buffer, "written "); err != nil {
+	if _, err := io.WriteString(f.written, "written "); err != nil {
 		t.Fatal(err)
 	}
 	f.feed(f.near, func(err error) { f.ended <- err })
-	f.finish(errFed)
+	f.written.CloseWrite(errFed)
 	return f
 }
 
-func TestABodySendsItsSourceAfterWhatWasWritten(t *testing.T) {
+func TestRequestBodySendsSourceAfterWrittenBytes(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		end    func(f *fed)
@@ -64,7 +66,7 @@ func TestABodySendsItsSourceAfterWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestABodyThatIsClosedLeavesItsSourceToOthers(t *testing.T) {
+func TestClosedRequestBodyLeavesSourceReadable(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		read   bool // the source is being read
@@ -101,8 +103,8 @@ func TestABodyThatIsClosedLeavesItsSourceToOthers(t *testing.T) {
 	}
 }
 
-func TestABodyIsFedAfterItsEnd(t *testing.T) {
-	o, ended := &outgoing{buffer: newBuffer()}, make(chan error, 1)
+func TestClosedRequestBodyRefusesSource(t *testing.T) {
+	o, ended := &requestBody{written: bufconn.NewBuffer(1)}, make(chan error, 1)
 	_ = o.Close()
 	near, far := net.Pipe()
 	defer func() { _, _ = near.Close(), far.Close() }()

@@ -10,6 +10,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/spokelet/spokelet/tunnel/bufconn"
 	"github.com/spokelet/spokelet/tunnel/identity"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
@@ -30,7 +31,7 @@ func TestAdmissionReadsVerifiedChainsOnly(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := &admission{hubID: authority.HubID, admit: admitAll, perCluster: 1, pipes: map[identity.Cluster]int{}}
-			peer, leave, err := a.enter(t.Context(), tc.state, "a", address("remote"))
+			peer, leave, err := a.enter(t.Context(), tc.state, "a", bufconn.Addr("remote"))
 			if !errors.Is(err, tc.want) {
 				t.Fatalf("enter() = %v, want %v", err, tc.want)
 			}

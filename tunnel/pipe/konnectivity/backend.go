@@ -13,8 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
+	"github.com/spokelet/spokelet/internal/bufpool"
+	"github.com/spokelet/spokelet/tunnel/bufconn"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/stream"
 )
 
 // sender is the part of a gRPC stream that sends.
@@ -34,13 +35,13 @@ type backend struct {
 	mu       sync.Mutex
 	closeErr error // why no stream is added any more
 	lastID   int64
-	conns    map[int64]*stream.Conn
+	conns    map[int64]*stream
 }
 
 // newBackend returns a backend whose streams end with the link: its reader may
 // be waiting for one of them.
 func newBackend(l *link, s sender) *backend {
-	b := &backend{link: l, sender: s, conns: map[int64]*stream.Conn{}}
+	b := &backend{link: l, sender: s, conns: map[int64]*stream{}}
 	context.AfterFunc(l.ctx, func() { b.fail(streamEnd("hub", l.Err())) })
 	return b
 }
@@ -65,12 +66,7 @@ func (b *backend) handle(p *client.Packet) error {
 
 // dial opens a stream. What the hub named as its target is not looked at.
 func (b *backend) dial(random int64) error {
-	conn, err := stream.New(stream.Config{
-		Local: address(b.link.config.Process), Remote: address(b.link.config.Address),
-	})
-	if err != nil {
-		return b.send(dialResponse(random, 0, err.Error()))
-	}
+	conn := newStream(bufconn.Addr(b.link.config.Process), bufconn.Addr(b.link.config.Address))
 	id := b.add(conn)
 	if !b.link.enqueue(conn) {
 		b.remove(id)
@@ -84,15 +80,17 @@ func (b *backend) dial(random int64) error {
 }
 
 // sendWritten sends what is written to a stream, and at its end a close.
-func (b *backend) sendWritten(id int64, conn *stream.Conn) {
+func (b *backend) sendWritten(id int64, conn *stream) {
 	defer b.remove(id)
 	for {
-		p, err := conn.Next()
+		p, block, err := conn.Out.Next()
 		if err != nil {
 			break
 		}
-		if err := b.send(data(id, p)); err != nil {
-			conn.Fail(streamEnd("hub", err))
+		err = b.send(data(id, p)) // gRPC has copied it when it returns
+		bufpool.Put(block)
+		if err != nil {
+			conn.fail(streamEnd("hub", err))
 			return // The hub is gone, and with it whom to tell.
 		}
 	}
@@ -106,12 +104,12 @@ func (b *backend) deliver(d *client.Data) error {
 		return b.send(closeResponse(d.GetConnectID(), "no such connection"))
 	}
 	if d.GetError() != "" {
-		conn.Fail(streamEnd("hub", fmt.Errorf("%.200q", d.GetError())))
+		conn.fail(streamEnd("hub", fmt.Errorf("%.200q", d.GetError())))
 		return nil
 	}
-	if conn.Deliver(d.GetData(), defaultPatience) != nil {
+	if conn.In.WriteWithin(d.GetData(), defaultPatience) != nil {
 		// Without effect on a stream that has ended before.
-		conn.Fail(streamEnd("agent", pipe.ErrStalled))
+		conn.fail(streamEnd("agent", pipe.ErrStalled))
 	}
 	return nil
 }
@@ -122,7 +120,7 @@ func (b *backend) close(id int64) error {
 	if conn == nil {
 		return b.send(closeResponse(id, "no such connection"))
 	}
-	conn.Fail(streamEnd("hub", errors.New("closed")))
+	conn.fail(streamEnd("hub", errors.New("closed")))
 	return nil
 }
 
@@ -132,18 +130,18 @@ func (b *backend) send(p *client.Packet) error {
 	return b.sender.SendMsg(p)
 }
 
-func (b *backend) add(conn *stream.Conn) int64 {
+func (b *backend) add(conn *stream) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closeErr != nil {
-		conn.Fail(b.closeErr)
+		conn.fail(b.closeErr)
 	}
 	b.lastID++
 	b.conns[b.lastID] = conn
 	return b.lastID
 }
 
-func (b *backend) get(id int64) *stream.Conn {
+func (b *backend) get(id int64) *stream {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.conns[id]
@@ -161,6 +159,6 @@ func (b *backend) fail(err error) {
 	defer b.mu.Unlock()
 	b.closeErr = err
 	for _, conn := range b.conns {
-		conn.Fail(err)
+		conn.fail(err)
 	}
 }

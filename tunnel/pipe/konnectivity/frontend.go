@@ -17,8 +17,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 
+	"github.com/spokelet/spokelet/internal/bufpool"
+	"github.com/spokelet/spokelet/tunnel/bufconn"
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/stream"
 )
 
 // frontend is one stream as the proxy server sees it: what konnectivity-client
@@ -36,7 +37,7 @@ type frontend struct {
 	pipeDone   <-chan struct{}
 	pipeReason func() error
 	send       func(*client.Packet) error
-	conn       *stream.Conn
+	conn       *stream
 
 	// dialSent and closeSent belong to Recv, which one goroutine calls.
 	dialSent, closeSent bool
@@ -56,11 +57,7 @@ type frontend struct {
 
 var _ client.ProxyService_ProxyServer = (*frontend)(nil)
 
-func newFrontend(p *hubPipe) (*frontend, error) {
-	conn, err := stream.New(stream.Config{Local: address("hub"), Remote: address(p.name())})
-	if err != nil {
-		return nil, err
-	}
+func newFrontend(p *hubPipe) *frontend {
 	return &frontend{
 		// The proxy server insists on metadata, be it empty.
 		ctx:        metadata.NewIncomingContext(p.ctx, metadata.MD{}),
@@ -69,10 +66,10 @@ func newFrontend(p *hubPipe) (*frontend, error) {
 		pipeDone:   p.done,
 		pipeReason: p.closeReason,
 		send:       p.send,
-		conn:       conn,
+		conn:       newStream("hub", bufconn.Addr(p.name())),
 		answered:   make(chan struct{}),
 		abandoned:  make(chan struct{}),
-	}, nil
+	}
 }
 
 // newRandom returns a number that another agent could not guess, if it could
@@ -136,11 +133,13 @@ func (f *frontend) Recv() (*client.Packet, error) {
 // would do no more with it.
 func (f *frontend) sendWritten(connectID int64) {
 	for {
-		p, err := f.conn.Next()
+		p, block, err := f.conn.Out.Next()
 		if err != nil {
 			return
 		}
-		if err := f.send(data(connectID, p)); err != nil {
+		err = f.send(data(connectID, p)) // gRPC has copied it when it returns
+		bufpool.Put(block)
+		if err != nil {
 			f.fail(streamEnd("agent", err))
 			return
 		}
@@ -202,8 +201,8 @@ func (f *frontend) deliver(d *client.Data) {
 		f.fail(streamEnd("agent", fmt.Errorf("%.200q", d.GetError())))
 		return
 	}
-	err := f.conn.Deliver(d.GetData(), f.patience)
-	if err != nil && !f.isClosed() {
+	err := f.conn.In.WriteWithin(d.GetData(), f.patience)
+	if err != nil && !f.conn.isClosed() {
 		f.fail(fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, pipe.ErrStalled))
 	}
 }
@@ -224,7 +223,7 @@ func (f *frontend) handleClose(r *client.CloseResponse) {
 
 // fail ends the stream and frees Recv.
 func (f *frontend) fail(err error) {
-	f.conn.Fail(err)
+	f.conn.fail(err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.isAbandoned {
@@ -235,15 +234,6 @@ func (f *frontend) fail(err error) {
 	if f.connectID == 0 && f.dialErr == nil {
 		f.dialErr = err
 		close(f.answered)
-	}
-}
-
-func (f *frontend) isClosed() bool {
-	select {
-	case <-f.conn.Done():
-		return true
-	default:
-		return false
 	}
 }
 

@@ -36,10 +36,7 @@ func testPipe(tb testing.TB, patience time.Duration) *hubPipe {
 
 func testFrontend(tb testing.TB, patience time.Duration) *frontend {
 	tb.Helper()
-	f, err := newFrontend(testPipe(tb, patience))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	f := newFrontend(testPipe(tb, patience))
 	if p, err := f.Recv(); err != nil || p.GetDialRequest().GetRandom() == 0 {
 		tb.Fatalf("first packet is %v, %v, want a dial with a random", p, err)
 	}
@@ -125,7 +122,7 @@ func TestFrontendSendsCloseOnceAfterData(t *testing.T) {
 	f := testFrontend(t, time.Second)
 	var sent []*client.Packet
 	f.send = func(p *client.Packet) error {
-		sent = append(sent, p)
+		sent = append(sent, proto.CloneOf(p)) // its bytes are lent
 		return nil
 	}
 	send(t, f, dialResponse(0, 7, ""))
@@ -171,7 +168,7 @@ func TestStalledReaderLosesItsStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		for !f.isClosed() {
+		for !f.conn.isClosed() {
 			send(t, f, data(1, make([]byte, 4096)))
 		}
 		if waited := time.Since(start); waited != 5*time.Second {
@@ -190,10 +187,7 @@ func TestStalledReaderLosesItsStream(t *testing.T) {
 func TestDialEndsWithPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testPipe(t, time.Second)
-		f, err := newFrontend(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := newFrontend(p)
 		time.AfterFunc(time.Second, func() { p.closeWith(pipe.ErrLost) })
 		if conn, err := f.dial(t.Context()); !errors.Is(err, pipe.ErrLost) {
 			t.Errorf("dial() = %v, %v, want %v", conn, err, pipe.ErrLost)

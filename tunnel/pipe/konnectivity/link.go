@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 
 	"github.com/spokelet/spokelet/tunnel/pipe"
-	"github.com/spokelet/spokelet/tunnel/pipe/stream"
 )
 
 // maxWaitingStreams is how many streams may wait for Accept.
@@ -21,7 +20,7 @@ const maxWaitingStreams = 16
 type link struct {
 	config   pipe.DialConfig
 	conn     net.Conn
-	accepted chan *stream.Conn
+	accepted chan *stream
 
 	// ctx ends with the link; it is the context of the agent's stream.
 	ctx       context.Context
@@ -42,7 +41,7 @@ func newLink(conn net.Conn, config pipe.DialConfig) *link {
 	l := &link{
 		config:   config,
 		conn:     conn,
-		accepted: make(chan *stream.Conn, maxWaitingStreams),
+		accepted: make(chan *stream, maxWaitingStreams),
 		serving:  make(chan struct{}),
 		done:     make(chan struct{}),
 	}
@@ -61,7 +60,7 @@ func (l *link) Accept() (net.Conn, error) {
 }
 
 // enqueue queues a stream for Accept, and returns false when there is no room.
-func (l *link) enqueue(conn *stream.Conn) bool {
+func (l *link) enqueue(conn *stream) bool {
 	select {
 	case l.accepted <- conn:
 		return true

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/proto/agent"
 	"sigs.k8s.io/apiserver-network-proxy/proto/header"
 
+	"github.com/spokelet/spokelet/tunnel/bufconn"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 )
 
@@ -90,9 +91,9 @@ func withIdentity(ctx context.Context, p pipe.Peer) context.Context {
 	))
 }
 
-func remoteAddr(ctx context.Context) address {
+func remoteAddr(ctx context.Context) bufconn.Addr {
 	if p, ok := grpcpeer.FromContext(ctx); ok && p.Addr != nil {
-		return address(p.Addr.String())
+		return bufconn.Addr(p.Addr.String())
 	}
 	return "unknown"
 }

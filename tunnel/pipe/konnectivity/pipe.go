@@ -5,9 +5,7 @@ package konnectivity
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -84,11 +82,7 @@ func (p *hubPipe) dial(ctx context.Context) (net.Conn, error) {
 	if err := p.acquire(ctx); err != nil {
 		return nil, err
 	}
-	f, err := newFrontend(p)
-	if err != nil {
-		<-p.dialSlot
-		return nil, err
-	}
+	f := newFrontend(p)
 	p.mu.Lock()
 	p.current = f
 	p.mu.Unlock()
@@ -136,7 +130,7 @@ func (p *hubPipe) currentFrontend() *frontend {
 func (p *hubPipe) isBusy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.current == nil || !p.current.isClosed()
+	return p.current == nil || !p.current.conn.isClosed()
 }
 
 // runProxyServer runs the proxy server's half of a front end.
@@ -205,19 +199,3 @@ func (p *hubPipe) closeReason() error {
 func (p *hubPipe) name() string {
 	return p.agent.peer.Cluster.Name + "/" + p.agent.peer.Process
 }
-
-// streamEnd is the error of a stream that ended and not by its own Close. who
-// ended it, as far as is known, and reason, which may be nil, say why. It
-// wraps io.ErrUnexpectedEOF and never io.EOF.
-func streamEnd(who string, reason error) error {
-	if reason == nil || errors.Is(reason, io.EOF) {
-		return fmt.Errorf("%s: %w", who, io.ErrUnexpectedEOF)
-	}
-	return fmt.Errorf("%s: %w: %w", who, io.ErrUnexpectedEOF, reason)
-}
-
-// address names one end of a pipe's stream.
-type address string
-
-func (address) Network() string  { return "pipe" }
-func (a address) String() string { return string(a) }
