@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/spokelet/spokelet/api/wire"
 	"github.com/spokelet/spokelet/provider/pod"
@@ -245,7 +246,7 @@ func (v nodeState) status(now metav1.Time) corev1.NodeStatus {
 	}
 	s.Capacity, _ = figures.Capacity.ResourceList()
 	s.Allocatable, _ = figures.Allocatable.ResourceList()
-	s.DeclaredFeatures = slices.DeleteFunc(slices.Clone(figures.DeclaredFeatures), isEndpointFeature)
+	s.DeclaredFeatures = declaredFeatures(figures.DeclaredFeatures, v.summary.KubernetesVersion)
 	s.NodeInfo = corev1.NodeSystemInfo{
 		Architecture:            v.summary.NodeInfo.Architecture,
 		OperatingSystem:         v.summary.NodeInfo.OperatingSystem,
@@ -258,10 +259,26 @@ func (v nodeState) status(now metav1.Time) corev1.NodeStatus {
 	return s
 }
 
-// isEndpointFeature reports the features that are not the cluster's to declare, but of the
-// node's own kubelet endpoint, which has none: with this one the hub's API server would
-// send WebSockets as they are.
-func isEndpointFeature(feature string) bool { return feature == "ExtendWebSocketsToKubelet" }
+// endpointFeature is not the cluster's to declare, but that of the node's own kubelet
+// endpoint: with it, a hub from Kubernetes 1.36 on sends exec, attach and port-forward as
+// WebSockets, which the endpoint passes on to the cluster's API server.
+const endpointFeature = "ExtendWebSocketsToKubelet"
+
+// webSocketsSince is the first version of Kubernetes whose API server serves exec, attach
+// and port-forward by WebSocket as kubectl asks for it (v5.channel.k8s.io, and
+// SPDY/3.1+portforward.k8s.io, both on by default).
+var webSocketsSince = version.MustParseGeneric("1.31")
+
+// declaredFeatures returns the features of a node, sorted: those of the cluster, and that
+// of the endpoint if the cluster's API server can take WebSockets.
+func declaredFeatures(ofCluster []string, clusterVersion string) []string {
+	declared := slices.DeleteFunc(slices.Clone(ofCluster), func(feature string) bool { return feature == endpointFeature })
+	if v, err := version.ParseGeneric(clusterVersion); err == nil && v.AtLeast(webSocketsSince) {
+		declared = append(declared, endpointFeature)
+		slices.Sort(declared)
+	}
+	return declared
+}
 
 // zeroResources is as much of every resource as a node without machines has.
 func zeroResources(list corev1.ResourceList) corev1.ResourceList {

@@ -126,19 +126,28 @@ func TestNodeDeclaresFeaturesOfCluster(t *testing.T) {
 		want   []string
 	}{
 		"it declares some": {
-			reason: "a pod that needs one is scheduled; WebSockets end at the node's own endpoint", view: up, want: []string{"A", "Resize"},
+			reason: "a pod that needs one is scheduled; WebSockets are for the node's own endpoint", view: up, want: []string{"A", endpointFeature, "Resize"},
 		},
 		"it declares none any more": {
-			reason: "its last kubelet with them is gone", view: change(func(v *nodeState) { v.summary = new(healthy()) }),
+			reason: "its last kubelet with them is gone", view: change(func(v *nodeState) { v.summary = new(healthy()) }), want: []string{endpointFeature},
+		},
+		"its API server is old": {
+			reason: "it does not take the WebSockets of kubectl",
+			view: change(func(v *nodeState) {
+				old := said
+				old.KubernetesVersion = "v1.30.9"
+				v.summary = &old
+			}),
+			want: []string{"A", "Resize"},
 		},
 		"the hub has just started": {
-			reason: "what the Node says stays until the cluster speaks", view: change(func(v *nodeState) { v.summary = nil }), want: []string{"A", "Resize"},
+			reason: "what the Node says stays until the cluster speaks", view: change(func(v *nodeState) { v.summary = nil }), want: []string{"A", endpointFeature, "Resize"},
 		},
 		"it is cut off": {
-			reason: "its pods are resized when it is back", view: change(func(v *nodeState) { v.link = Link{Cluster: "spoke1"} }), want: []string{"A", "Resize"},
+			reason: "its pods are resized when it is back", view: change(func(v *nodeState) { v.link = Link{Cluster: "spoke1"} }), want: []string{"A", endpointFeature, "Resize"},
 		},
 		"its groups are not consented to": {
-			reason: "its node is the whole of it", view: viewed(split), want: []string{"Whole"},
+			reason: "its node is the whole of it", view: viewed(split), want: []string{endpointFeature, "Whole"},
 		},
 		"its groups are consented to": {
 			reason: "its node is the rest of it",
@@ -147,7 +156,7 @@ func TestNodeDeclaresFeaturesOfCluster(t *testing.T) {
 				v.cluster.Consent.SplitLabel = "pool"
 				return v
 			}(),
-			want: []string{"A", "Resize"},
+			want: []string{"A", endpointFeature, "Resize"},
 		},
 		"it is a group that is no more": {
 			reason: "no machine is left", view: change(func(v *nodeState) { v.group, v.vanished = "gpu", true }),

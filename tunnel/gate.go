@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spokelet/spokelet/internal/connlimit"
 	"github.com/spokelet/spokelet/internal/quota"
 	"github.com/spokelet/spokelet/tunnel/identity"
-	"github.com/spokelet/spokelet/tunnel/origin"
 	"github.com/spokelet/spokelet/tunnel/pipe"
 	"github.com/spokelet/spokelet/tunnel/pipe/konnectivity"
 )
@@ -85,7 +85,7 @@ func (g *gate) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &gatedConn{Conn: conn, gate: g, host: origin.Of(conn.RemoteAddr())}
+	c := &gatedConn{Conn: conn, gate: g, host: connlimit.HostOf(conn.RemoteAddr())}
 	g.mu.Lock()
 	c.timer = time.AfterFunc(g.limits.HandshakeTimeout, func() { _ = c.Close() })
 	evicted := g.enter(c, shaking)

@@ -23,7 +23,7 @@ func (d *Door) admit(r *http.Request) (*admitted, *metav1.Status) {
 	if err != nil {
 		return nil, statusFor(err)
 	}
-	protocol, err := httpproxy.UpgradeOf(r)
+	protocol, err := httpproxy.UpgradeProtocol(r)
 	if err != nil {
 		return nil, statusFor(err)
 	}

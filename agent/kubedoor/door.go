@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spokelet/spokelet/internal/bufpool"
 	"github.com/spokelet/spokelet/internal/httpproxy"
 	"github.com/spokelet/spokelet/internal/impersonation"
 )
@@ -39,7 +40,7 @@ func New(cfg Config) (*Door, error) {
 	d.proxy = &httputil.ReverseProxy{
 		Rewrite:      d.rewrite,
 		Transport:    b.pool,
-		BufferPool:   httpproxy.NewBuffers(),
+		BufferPool:   bufpool.Proxy{},
 		ErrorHandler: d.handleError,
 		ErrorLog:     errorLog(cfg.Logger),
 		// FlushInterval stays 0: ReverseProxy passes on at once whatever has no
@@ -77,8 +78,8 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // logRefusal logs a refused request. Admitted requests are in the API server's own
 // audit log.
 func (d *Door) logRefusal(r *http.Request, caller impersonation.Principal, refusal *metav1.Status) {
-	d.cfg.Logger.Info("Refused a request", "principal", caller.Kind, "user", caller.User, "verb", r.Method, "path", r.URL.Path,
-		"decision", "Deny", "code", refusal.Code, "why", refusal.Message, "auditID", r.Header.Get("Audit-Id"))
+	d.cfg.Logger.Info("Request refused", "principal", caller.Kind, "user", caller.User, "verb", r.Method, "path", r.URL.Path,
+		"decision", "Deny", "code", refusal.Code, "reason", refusal.Message, "auditID", r.Header.Get("Audit-Id"))
 }
 
 // rewrite turns the inbound request into the one for the API server. Reading
@@ -111,15 +112,15 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request, a *admitted) {
 	out.RequestURI = ""
 	out.Body = nil
 	out.ContentLength = 0
-	httpproxy.KeepUpgrade(out.Header, a.protocol)
+	httpproxy.SetUpgrade(out.Header, a.protocol)
 	d.setTarget(out, a)
 	path, auditID, log := a.path, r.Header.Get("Audit-Id"), d.cfg.Logger // no more is held of the request
-	ended := func(cause error) {
-		if cause != nil { // the hub hears that it was cut, and of no reason
-			log.V(1).Info("A stream was cut", "path", path, "auditID", auditID, "why", cause.Error())
+	onEnd := func(cause error) {
+		if cause != nil { // the hub sees that the stream was cut, but not why
+			log.V(1).Info("Stream was cut", "path", path, "auditID", auditID, "reason", cause.Error())
 		}
 	}
-	if err := httpproxy.Switch(context.Background(), w, out, d.upstream.upgrades, ended); err != nil {
+	if err := httpproxy.ProxyUpgrade(context.Background(), w, out, d.upstream.upgrades, httpproxy.Options{OnEnd: onEnd}); err != nil {
 		d.handleError(w, r, err)
 	}
 }

@@ -76,7 +76,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // admit returns the path below the API server's own.
 func (t *transport) admit(r *http.Request) (string, error) {
-	protocol, err := httpproxy.UpgradeOf(r)
+	protocol, err := httpproxy.UpgradeProtocol(r)
 	if err != nil {
 		return "", err
 	}

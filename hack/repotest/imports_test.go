@@ -40,7 +40,7 @@ var arrows = map[string]arrow{
 	},
 	"internal": {
 		reason: "hub and agent share it, so it knows neither of them",
-		ours:   []string{"internal", "tunnel/identity", "tunnel/origin", "api"}, testsToo: true,
+		ours:   []string{"internal", "tunnel/identity", "api"}, testsToo: true,
 	},
 	"internal/impersonation": {
 		reason: "who a request is for is decided by code that can be read in one sitting",
@@ -56,7 +56,7 @@ var arrows = map[string]arrow{
 	},
 	"internal/connlimit": {
 		reason: "the connections of every server are bounded in one way, whatever it serves",
-		ours:   []string{"internal/connlimit", "internal/quota", "tunnel/origin"},
+		ours:   []string{"internal/connlimit", "internal/quota"},
 		never:  []string{"k8s.io", "sigs.k8s.io", "open-cluster-management.io"},
 	},
 	"internal/jsonstream": {
@@ -168,7 +168,7 @@ func TestHelmLinksNothingOfTheAgent(t *testing.T) {
 // Worker bundles are an operator as anybody may write one. What bounds the cost of strangers
 // is no part of a hub or a spoke.
 func TestWorkersAreBuiltOnThePublicAPIs(t *testing.T) {
-	ours := []string{"workers", "api", "internal/quota", "internal/connlimit", "internal/impersonation", "internal/jsonstream", "internal/managedcluster", "internal/rbacwatch", "internal/watcher", "tunnel/origin"}
+	ours := []string{"workers", "api", "internal/quota", "internal/connlimit", "internal/impersonation", "internal/jsonstream", "internal/managedcluster", "internal/rbacwatch", "internal/watcher"}
 	for dep := range strings.FieldsSeq(goListIn(t, root+"/workers", "-deps", "./...")) {
 		if within(dep, module) && !slices.ContainsFunc(ours, func(dir string) bool { return within(dep, module+"/"+dir) }) {
 			t.Errorf("workers: links %s", dep)

@@ -23,7 +23,6 @@ import (
 
 	"github.com/spokelet/spokelet/internal/connlimit"
 	"github.com/spokelet/spokelet/internal/quota"
-	"github.com/spokelet/spokelet/tunnel/origin"
 )
 
 const (
@@ -266,5 +265,5 @@ func clientHost(r *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	return origin.Of(net.TCPAddrFromAddrPort(peer))
+	return connlimit.HostOf(net.TCPAddrFromAddrPort(peer))
 }

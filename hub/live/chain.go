@@ -44,7 +44,7 @@ func buildHandlerChain(api http.Handler, c *genericserver.Config) http.Handler {
 // upgrade is not HTTP. An upgrade that succeeds takes the connection over.
 func closeAfterUpgrade(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if protocol, err := httpproxy.Upgrade(r.Header); r.ProtoMajor == 1 && (protocol != "" || err != nil) {
+		if protocol, err := httpproxy.HeaderProtocol(r.Header); r.ProtoMajor == 1 && (protocol != "" || err != nil) {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)

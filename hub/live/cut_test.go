@@ -23,6 +23,8 @@ import (
 	clientspdy "k8s.io/client-go/transport/spdy"
 )
 
+const protocolSPDY = "SPDY/3.1"
+
 // cuttableSession is a session whose streams end all at once: with an error, as when an agent is
 // killed, or in order, as when the cluster's API server is.
 type cuttableSession struct {

@@ -23,7 +23,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
+	"github.com/spokelet/spokelet/internal/bufpool"
 	"github.com/spokelet/spokelet/internal/httpproxy"
+	"github.com/spokelet/spokelet/internal/httpproxy/spdy"
 	"github.com/spokelet/spokelet/internal/impersonation"
 )
 
@@ -39,7 +41,6 @@ type proxy struct {
 	store      *clusterStore
 	sessions   Sessions
 	authorizer authorizer.Authorizer
-	buffers    httputil.BufferPool
 	codecs     codecs
 	requests   *requestLimiter
 	errorLog   *log.Logger
@@ -88,7 +89,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(&httputil.ReverseProxy{
 		Rewrite:        func(pr *httputil.ProxyRequest) { pass.rewrite(pr.Out) },
 		Transport:      checkedTransport{RoundTripper: pass.session},
-		BufferPool:     p.buffers,
+		BufferPool:     bufpool.Proxy{},
 		ErrorLog:       p.errorLog,
 		ModifyResponse: func(res *http.Response) error { removeOverridden(w.Header(), res.Header); return nil },
 		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { p.handleError(w, r, pass, err) },
@@ -106,7 +107,7 @@ func (p *proxy) resolveRequest(r *http.Request) (*proxyRequest, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	protocol, err := httpproxy.UpgradeOf(r)
+	protocol, err := httpproxy.UpgradeProtocol(r)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -211,7 +212,7 @@ func setIdentity(ctx context.Context, h http.Header, p impersonation.Principal) 
 			delete(h, k)
 		}
 	}
-	httpproxy.SetSocketProtocols(h, h)
+	httpproxy.SetWebSocketProtocols(h, h)
 	impersonation.Set(h, p)
 	if id, ok := audit.AuditIDFrom(ctx); ok {
 		h["Audit-Id"] = []string{string(id)}
@@ -258,14 +259,21 @@ func (p *proxy) serveUpgrade(w http.ResponseWriter, r *http.Request, pass *proxy
 	out := r.Clone(r.Context())
 	out.RequestURI = ""
 	out.Body = nil
-	httpproxy.KeepUpgrade(out.Header, pass.upgradeProtocol)
+	httpproxy.SetUpgrade(out.Header, pass.upgradeProtocol)
 	pass.rewrite(out)
-	stream := spdyMonitor{checkedTransport{isUpgrade: true, RoundTripper: httpproxy.SwitchTransport(func(ctx context.Context) (net.Conn, error) {
+	stream := checkedTransport{isUpgrade: true, RoundTripper: httpproxy.NewSessionTransport(func(ctx context.Context) (net.Conn, error) {
 		return pass.session.Dial(ctx, kubeDoor)
-	})}}
-	if err := httpproxy.Exchange(w, out, stream); err != nil {
+	})}
+	ended := make(chan struct{})
+	err := httpproxy.ProxyUpgrade(r.Context(), w, out, stream, httpproxy.Options{
+		FrameFilter: spdy.Filter,
+		OnEnd:       func(error) { close(ended) },
+	})
+	if err != nil {
 		p.handleError(w, r, pass, err)
+		return
 	}
+	<-ended
 }
 
 // handleError answers when the cluster gave no answer.

@@ -28,7 +28,6 @@ import (
 
 	livev1alpha1 "github.com/spokelet/spokelet/api/live/v1alpha1"
 	"github.com/spokelet/spokelet/hub/live/openapi"
-	"github.com/spokelet/spokelet/internal/httpproxy"
 )
 
 // requestTimeout ends requests other than watches and those to clusters/proxy.
@@ -69,7 +68,6 @@ func (s *Server) build(ctx context.Context) error {
 		sessions:   s.cfg.Sessions,
 		authorizer: config.Authorization.Authorizer,
 		codecs:     codecs,
-		buffers:    httpproxy.NewBuffers(),
 		requests:   newRequestLimiter(s.cfg.Limits, s.cfg.Streams),
 		errorLog:   slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Logger), slog.LevelDebug),
 		logger:     s.cfg.Logger,

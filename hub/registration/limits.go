@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/lru"
 
 	rpcv1 "github.com/spokelet/spokelet/api/rpc/v1"
-	"github.com/spokelet/spokelet/tunnel/origin"
+	"github.com/spokelet/spokelet/internal/connlimit"
 )
 
 var (
@@ -131,11 +131,11 @@ func (l *limiter) acquire(ctx context.Context, holds bool) (release func(), err 
 	}
 }
 
-// clientAddress is where a caller is from, as package origin has it.
+// clientAddress is where a caller is from, as package connlimit has it.
 func clientAddress(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ""
 	}
-	return origin.Of(p.Addr)
+	return connlimit.HostOf(p.Addr)
 }

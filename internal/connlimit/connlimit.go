@@ -15,16 +15,14 @@ import (
 	"time"
 
 	"github.com/spokelet/spokelet/internal/quota"
-	"github.com/spokelet/spokelet/tunnel/origin"
 )
 
 // Limits of a listener. What carries a request that was let in is not among them: the server
 // counts those.
 type Limits struct {
-	// Strangers bounds the connections on which no request has been let in, Callers those on
-	// which one has and none is being answered, and Kept those whose clients alone end what
-	// is left of a stream.
-	Strangers, Callers, Kept int
+	// Strangers bounds the connections on which no request has been let in, and Callers
+	// those on which one has and none is being answered.
+	Strangers, Callers int
 	// StrangerTime is what a connection has until its first request was let in.
 	StrangerTime time.Duration
 }
@@ -34,8 +32,8 @@ type Listener struct {
 	net.Listener
 	time time.Duration
 
-	mu                       sync.Mutex // guards what is below, and what changes of connections
-	strangers, callers, kept *quota.Room[*Conn]
+	mu                 sync.Mutex // guards what is below, and what changes of connections
+	strangers, callers *quota.Room[*Conn]
 }
 
 // New returns a Listener of the connections of another one. Its server has [Context] as
@@ -44,7 +42,7 @@ func New(l net.Listener, limits Limits) *Listener {
 	room := func(places int) *quota.Room[*Conn] { return quota.NewRoom[*Conn](places, places) }
 	return &Listener{
 		Listener: l, time: limits.StrangerTime,
-		strangers: room(limits.Strangers), callers: room(limits.Callers), kept: room(limits.Kept),
+		strangers: room(limits.Strangers), callers: room(limits.Callers),
 	}
 }
 
@@ -54,7 +52,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: conn, listener: l, host: origin.Of(conn.RemoteAddr())}
+	c := &Conn{Conn: conn, listener: l, host: HostOf(conn.RemoteAddr())}
 	l.mu.Lock()
 	c.timer = time.AfterFunc(l.time, func() { _ = c.Close() })
 	evicted := c.enter(l.strangers)
@@ -70,8 +68,7 @@ type Conn struct {
 	host     string
 	timer    *time.Timer
 
-	// room is where it has a place; nil while it carries requests that were let in, but for
-	// kept ones.
+	// room is where it has a place; nil while it carries requests that were let in.
 	room     *quota.Room[*Conn]
 	requests int
 	closed   bool
@@ -123,23 +120,6 @@ func (c *Conn) hold() {
 	defer c.listener.mu.Unlock()
 	c.leave()
 	c.requests++
-}
-
-// Keep says that the client alone ends what is left of the request that c was held for: c
-// gives way to others of which that is so. Nil is no connection.
-func (c *Conn) Keep() {
-	if c == nil {
-		return
-	}
-	l := c.listener
-	l.mu.Lock()
-	if c.closed || c.room != nil { // or it is kept already
-		l.mu.Unlock()
-		return
-	}
-	evicted := c.enter(l.kept)
-	l.mu.Unlock()
-	evicted.evict()
 }
 
 // Release ends what Hold began. Nil is no connection.
@@ -198,7 +178,7 @@ func from(ctx context.Context) *Conn {
 	return c
 }
 
-// Host is where the connection of a request comes from, as package origin has it.
+// Host is the host that the connection of a request comes from; see HostOf.
 func Host(ctx context.Context) string {
 	if c := from(ctx); c != nil {
 		return c.host

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var limits = Limits{Strangers: 4, Callers: 3, Kept: 2, StrangerTime: 10 * time.Second}
+var limits = Limits{Strangers: 4, Callers: 3, StrangerTime: 10 * time.Second}
 
 // pipes is a listener of connections within the test.
 type pipes chan net.Conn
@@ -186,37 +186,8 @@ func TestAHijackedConnectionGivesWayToNobody(t *testing.T) {
 	}
 }
 
-func TestKeptConnectionsGiveWayToEachOtherAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := New(make(pipes), limits)
-		keep := func() (*Conn, net.Conn) {
-			c, theirs := visit(t, l, host)
-			held := Hold(Context(t.Context(), c))
-			held.Keep()
-			held.Keep() // a second stream of it
-			return held, theirs
-		}
-		first, theirs := keep()
-		for range limits.Kept - 1 {
-			keep()
-		}
-		for range 2 * limits.Callers {
-			c, _ := visit(t, l, host)
-			c.welcome()
-		}
-		if !isOpen(theirs) {
-			t.Error("it gave way to others")
-		}
-		if _, last := keep(); isOpen(theirs) || !isOpen(last) {
-			t.Errorf("the first is open: %v, the last: %v", isOpen(theirs), isOpen(last))
-		}
-		first.Release()
-	})
-}
-
 func TestWithoutAListenerNothingIsHeld(t *testing.T) {
 	Welcome(t.Context())
-	Hold(t.Context()).Keep()
 	Hold(t.Context()).Release()
 	if got := Host(t.Context()); got != "" {
 		t.Errorf("the host is %q", got)

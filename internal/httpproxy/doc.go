@@ -5,6 +5,6 @@
 // a request is for, whether it is an upgrade, and how the bytes of an upgraded
 // connection are carried.
 //
-// A path is read once, by Path; what is authorized and what is forwarded are
-// both that result. What is said on a stream is for package spdy to know. The package lives on the standard library alone.
+// Path reads a path once; what is authorized and what is forwarded are both that result.
+// Package spdy knows the frames of streams.
 package httpproxy

@@ -85,7 +85,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-func TestPathRefusesRequestsThatContradictThemselves(t *testing.T) {
+func TestPathRefusesContradictingRequests(t *testing.T) {
 	cases := map[string]*url.URL{
 		"raw path of another path": {Path: "/api/v1/pods", RawPath: "/api/v1/secrets"},
 		"broken raw path":          {Path: "/a", RawPath: "/%zz"},
@@ -137,7 +137,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-func TestUpgradeOf(t *testing.T) {
+func TestUpgradeProtocol(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		header http.Header
@@ -185,15 +185,15 @@ func TestUpgradeOf(t *testing.T) {
 			if tc.change != nil {
 				tc.change(r)
 			}
-			got, err := UpgradeOf(r)
+			got, err := UpgradeProtocol(r)
 			if got != tc.want || !errors.Is(err, tc.err) {
-				t.Errorf("%s: UpgradeOf = %q, %v; want %q, %v", tc.reason, got, err, tc.want, tc.err)
+				t.Errorf("%s: UpgradeProtocol = %q, %v; want %q, %v", tc.reason, got, err, tc.want, tc.err)
 			}
 		})
 	}
 }
 
-func TestSetSocketProtocolsLeavesTokensOut(t *testing.T) {
+func TestSetWebSocketProtocolsDropsTokens(t *testing.T) {
 	const token = "base64url.bearer.authorization.k8s.io.cm9vdA"
 	cases := map[string]struct {
 		reason string
@@ -218,8 +218,8 @@ func TestSetSocketProtocolsLeavesTokensOut(t *testing.T) {
 				from["Sec-Websocket-Protocol"] = tc.lines
 			}
 			to := http.Header{"Sec-Websocket-Protocol": {"of an earlier request"}}
-			SetSocketProtocols(to, from)
-			SetSocketProtocols(from, from)
+			SetWebSocketProtocols(to, from)
+			SetWebSocketProtocols(from, from)
 			for of, h := range map[string]http.Header{"another header": to, "the same header": from} {
 				got, ok := h["Sec-Websocket-Protocol"]
 				if !slices.Equal(got, tc.want) || ok != (tc.want != nil) {
@@ -230,12 +230,12 @@ func TestSetSocketProtocolsLeavesTokensOut(t *testing.T) {
 	}
 }
 
-func TestKeepUpgradeDropsWhatBelongsToTheConnection(t *testing.T) {
+func TestSetUpgradeDropsHopByHopHeaders(t *testing.T) {
 	h := http.Header{
 		"Connection": {"keep-alive, X-Private", "Upgrade"}, "Upgrade": {"websocket"}, "Keep-Alive": {"5"},
 		"X-Private": {"1"}, "Te": {"trailers"}, "Proxy-Authorization": {"secret"}, "Sec-Websocket-Key": {"k"},
 	}
-	KeepUpgrade(h, "websocket")
+	SetUpgrade(h, "websocket")
 	want := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Key": {"k"}}
 	if len(h) != len(want) || h.Get("Connection") != "Upgrade" || h.Get("Upgrade") != "websocket" || h.Get("Sec-Websocket-Key") != "k" {
 		t.Errorf("header = %v, want %v", h, want)

@@ -4,27 +4,18 @@
 package httpproxy
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
-	"time"
 )
 
-// ErrUpgrade is wrapped by the errors of Upgrade. The request must be refused
+// ErrUpgrade is wrapped by the errors of UpgradeProtocol. The request must be refused
 // with 400: a reader behind this one might take it for an upgrade.
 var ErrUpgrade = errors.New("request is not a well-formed upgrade")
 
 const (
-	// switchTimeout is how long a cluster may take to answer an upgrade.
-	switchTimeout = 30 * time.Second
-	// maxSwitchHeader bounds the header of that answer, in bytes, together with
-	// those of all 1xx answers before it, which are dropped.
-	maxSwitchHeader = 256 << 10
-
-	socketProtocolHeader = "Sec-Websocket-Protocol"
+	webSocketProtocolHeader = "Sec-Websocket-Protocol"
 	// bearerProtocol begins the element of Sec-WebSocket-Protocol in which a
 	// browser, which can set no other header, sends a token
 	// (k8s.io/apiserver/pkg/authentication/request/websocket).
@@ -37,10 +28,10 @@ var hopByHop = []string{
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// Upgrade returns the protocol that h asks to switch to, empty when h asks for
+// HeaderProtocol returns the protocol that h asks to switch to, empty when h asks for
 // none. Upgrade and Connection must agree (RFC 9110, section 7.8): half an
 // upgrade is an error, and so is a choice of several protocols.
-func Upgrade(h http.Header) (protocol string, err error) {
+func HeaderProtocol(h http.Header) (protocol string, err error) {
 	protocols, connection := h["Upgrade"], connectionUpgrades(h)
 	switch {
 	case len(protocols) == 0 && !connection:
@@ -82,10 +73,11 @@ func isProtocol(s string) bool {
 	return true
 }
 
-// UpgradeOf is Upgrade for a request, and refuses what no upgrade can have: a
-// body, which could hide a second request, or another version than HTTP/1.1.
-func UpgradeOf(r *http.Request) (protocol string, err error) {
-	protocol, err = Upgrade(r.Header)
+// UpgradeProtocol returns the protocol that a request asks to switch to, empty when it
+// asks for none. It refuses what no upgrade can have: a body, which could hide a second
+// request, or another version than HTTP/1.1.
+func UpgradeProtocol(r *http.Request) (protocol string, err error) {
+	protocol, err = HeaderProtocol(r.Header)
 	switch {
 	case err != nil || protocol == "":
 		return "", err
@@ -98,9 +90,9 @@ func UpgradeOf(r *http.Request) (protocol string, err error) {
 	}
 }
 
-// KeepUpgrade removes from h what belongs to one connection (RFC 9110, section
+// SetUpgrade removes from h what belongs to one connection (RFC 9110, section
 // 7.6.1), whatever Connection lists included, and asks for protocol.
-func KeepUpgrade(h http.Header, protocol string) {
+func SetUpgrade(h http.Header, protocol string) {
 	for _, v := range h["Connection"] {
 		for token := range strings.SplitSeq(v, ",") {
 			h.Del(strings.Trim(token, " \t"))
@@ -113,11 +105,11 @@ func KeepUpgrade(h http.Header, protocol string) {
 	h["Upgrade"] = []string{protocol}
 }
 
-// SocketProtocols returns the protocols that a WebSocket offers in h, but for bearer
+// WebSocketProtocols returns the protocols that a WebSocket offers in h, but for bearer
 // tokens.
-func SocketProtocols(h http.Header) []string {
+func WebSocketProtocols(h http.Header) []string {
 	var protocols []string
-	for _, line := range h[socketProtocolHeader] {
+	for _, line := range h[webSocketProtocolHeader] {
 		for protocol := range strings.SplitSeq(line, ",") {
 			protocol = strings.TrimSpace(protocol)
 			if len(protocol) < len(bearerProtocol) || !strings.EqualFold(protocol[:len(bearerProtocol)], bearerProtocol) {
@@ -128,26 +120,14 @@ func SocketProtocols(h http.Header) []string {
 	return protocols
 }
 
-// SetSocketProtocols has to offer the SocketProtocols of from and no others; the two
+// SetWebSocketProtocols makes to offer the WebSocketProtocols of from and no others; the two
 // may be the same header. The hub takes out the token by which it authenticated the
 // caller; where another credential did, a token would reach the cluster, which could
 // use it at the hub.
-func SetSocketProtocols(to, from http.Header) {
-	protocols := SocketProtocols(from)
-	delete(to, socketProtocolHeader)
+func SetWebSocketProtocols(to, from http.Header) {
+	protocols := WebSocketProtocols(from)
+	delete(to, webSocketProtocolHeader)
 	if len(protocols) > 0 {
-		to[socketProtocolHeader] = []string{strings.Join(protocols, ", ")}
-	}
-}
-
-// SwitchTransport makes a transport for one upgrade to a cluster, over the connection
-// that dial returns. What the cluster answers is bounded in time and size.
-func SwitchTransport(dial func(context.Context) (net.Conn, error)) *http.Transport {
-	return &http.Transport{
-		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-		ResponseHeaderTimeout:  switchTimeout,
-		MaxResponseHeaderBytes: maxSwitchHeader,
-		DisableKeepAlives:      true,
-		DisableCompression:     true,
+		to[webSocketProtocolHeader] = []string{strings.Join(protocols, ", ")}
 	}
 }

@@ -5,85 +5,18 @@ package kubelet
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
 
 	"github.com/spokelet/spokelet/internal/connlimit"
-	"github.com/spokelet/spokelet/internal/httpproxy/spdy"
 )
-
-// pipes is a listener of connections within the test.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
-func (p pipes) Close() error              { return nil }
-func (p pipes) Addr() net.Addr            { return &net.UnixAddr{} }
-
-// visit connects to a port and returns both ends.
-func visit(t *testing.T, p *connlimit.Listener) (ours, theirs net.Conn) {
-	t.Helper()
-	accepted, theirs := net.Pipe()
-	t.Cleanup(func() { _ = theirs.Close() })
-	go func() { p.Listener.(pipes) <- accepted }()
-	ours, err := p.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ours.Close() })
-	return ours, theirs
-}
-
-// isOpen tells whether the port has left a connection open.
-func isOpen(theirs net.Conn) bool {
-	if err := theirs.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
-		return false
-	}
-	_, err := theirs.Read(make([]byte, 1))
-	return errors.Is(err, os.ErrDeadlineExceeded)
-}
-
-// TestAConnectionThatItsClientKeepsGivesWayToItsLike and to no others: what is left
-// of a stream is the client's alone to end.
-func TestAConnectionThatItsClientKeepsGivesWayToItsLike(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := connlimit.New(make(pipes), connections())
-		keep := func() net.Conn {
-			conn, theirs := visit(t, p)
-			l := &line{follow: spdy.FollowCommand, held: connlimit.Hold(connlimit.Context(t.Context(), conn)), leave: func() {}}
-			res, err := l.connect(&http.Response{Body: struct{ net.Conn }{}}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res.Body.(*cord).kept()
-			return theirs
-		}
-		first := keep()
-		for range connections().Kept - 1 {
-			keep()
-		}
-		for range 2 * connections().Callers {
-			caller, _ := visit(t, p)
-			connlimit.Welcome(connlimit.Context(t.Context(), caller))
-		}
-		if !isOpen(first) {
-			t.Error("it gave way to others")
-		}
-		last := keep()
-		if isOpen(first) || !isOpen(last) {
-			t.Errorf("the first is open: %v, the last: %v", isOpen(first), isOpen(last))
-		}
-	})
-}
 
 // TestWhoDoesNothingKeepsNobodyFromAPort has strangers begin HTTP/2, which may
 // idle, on more connections than there are places.

@@ -22,9 +22,8 @@
 //
 // Logs, exec, attach and port-forward go through the door "kube" to the
 // subresources of the pod in the cluster, as the principal Node. Streams are
-// passed through as bytes, each on a raw stream of the session. Clients of
-// SPDY take the end of a command's error stream for success, so of exec and
-// attach the frames that come back are followed, and a cut is told as a failure
-// before the connection is closed (package spdy). They are counted by pod, namespace
-// and cluster, so that none takes all streams of a session.
+// passed through as bytes, each on a raw stream of the session, WebSockets untouched. Clients
+// of SPDY, and hubs before Kubernetes 1.36, take the end of a command's error stream for
+// success, so package spdy adds a frame that reports a cut. Streams are counted by pod,
+// namespace and cluster, so that none takes all streams of a session.
 package kubelet

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spokelet/spokelet/internal/connlimit"
-	"github.com/spokelet/spokelet/internal/httpproxy"
 )
 
 const (
@@ -32,11 +31,10 @@ const (
 
 // endpoint answers for one node.
 type endpoint struct {
-	node    string
-	config  Config
-	buffers *httpproxy.Buffers
-	calls   calls           // of all nodes
-	life    context.Context // of the streams, which outlive their requests
+	node   string
+	config Config
+	calls  calls           // of all nodes
+	life   context.Context // of the streams, which outlive their requests
 }
 
 // ServeHTTP authenticates, authorizes and routes, in this order.

@@ -327,7 +327,7 @@ func TestWhoComesLaterEndsNoStream(t *testing.T) {
 	if rest, err := io.ReadAll(log); string(rest) != "two\n" || err != nil {
 		t.Errorf("the log went on with %q, %v", rest, err)
 	}
-	frame := spdyData(1, 0, "still")
+	frame := []byte("\x00\x00\x00\x01\x00\x00\x00\x05still")
 	_, _ = stream.Write(frame)
 	if _, err := io.ReadFull(stream, make([]byte, len(frame))); err != nil {
 		t.Errorf("the stream: %v", err)

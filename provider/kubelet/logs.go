@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/spokelet/spokelet/internal/bufpool"
 	"github.com/spokelet/spokelet/internal/connlimit"
 )
 
@@ -93,8 +94,8 @@ func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(res.StatusCode)
 	reader := &logReader{w: w, control: http.NewResponseController(w)}
-	if err := e.copyLog(reader, res.Body); err != nil {
-		if !errors.Is(err, errReader) && r.Context().Err() == nil {
+	if err := copyLog(reader, res.Body); err != nil {
+		if !errors.Is(err, bufpool.ErrWrite) && r.Context().Err() == nil {
 			reader.tell(err, c.limit)
 		}
 		panic(http.ErrAbortHandler)
@@ -110,28 +111,13 @@ func untimed(w http.ResponseWriter) error {
 	return nil
 }
 
-// copyLog passes every piece on as it comes. What a reader does not take is not
-// read either, and the cluster is told so by its window.
-func (e *endpoint) copyLog(to *logReader, body io.Reader) error {
-	if err := to.flush(); err != nil {
-		return err
+// copyLog passes the log on as it comes. What a reader does not take is not read
+// either, and the session's window tells the cluster.
+func copyLog(to *logReader, body io.Reader) error {
+	if err := to.control.Flush(); err != nil {
+		return fmt.Errorf("%w: %w", bufpool.ErrWrite, err)
 	}
-	buffer := e.buffers.Get()
-	defer e.buffers.Put(buffer)
-	for {
-		n, err := body.Read(buffer)
-		if n > 0 {
-			if werr := to.pass(buffer[:n]); werr != nil {
-				return werr
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return bufpool.Copy(to, body)
 }
 
 // Texts of a kubelet.

@@ -4,7 +4,6 @@
 package kubelet
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -15,9 +14,6 @@ import (
 // out: its reader may have stopped.
 const tellTimeout = time.Second
 
-// errReader says that it was the reader of a log that failed, not the log.
-var errReader = errors.New("reader of the log is gone")
-
 // logReader is who reads a log.
 type logReader struct {
 	w       http.ResponseWriter
@@ -27,21 +23,15 @@ type logReader struct {
 	within bool // the last byte did not end a line
 }
 
-// pass gives the reader a piece at once. Errors wrap errReader.
-func (l *logReader) pass(piece []byte) error {
-	if _, err := l.w.Write(piece); err != nil {
-		return fmt.Errorf("%w: %w", errReader, err)
+// Write sends a piece of the log at once.
+func (l *logReader) Write(piece []byte) (int, error) {
+	n, err := l.w.Write(piece)
+	if err == nil {
+		l.passed += int64(n)
+		l.within = piece[len(piece)-1] != '\n'
+		err = l.control.Flush()
 	}
-	l.passed += int64(len(piece))
-	l.within = piece[len(piece)-1] != '\n'
-	return l.flush()
-}
-
-func (l *logReader) flush() error {
-	if err := l.control.Flush(); err != nil {
-		return fmt.Errorf("%w: %w", errReader, err)
-	}
-	return nil
+	return n, err
 }
 
 // maxReason bounds what is told of why a log ends, in bytes.
@@ -59,6 +49,6 @@ func (l *logReader) tell(reason error, limit int64) {
 		return
 	}
 	if l.control.SetWriteDeadline(time.Now().Add(tellTimeout)) == nil {
-		_ = l.pass([]byte(line)) // a reader that does not take it is not told
+		_, _ = l.Write([]byte(line)) // a reader that does not take it is not told
 	}
 }

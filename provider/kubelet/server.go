@@ -21,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/spokelet/spokelet/internal/connlimit"
-	"github.com/spokelet/spokelet/internal/httpproxy"
 	"github.com/spokelet/spokelet/internal/quota"
 )
 
@@ -35,7 +34,7 @@ const (
 // connections are the limits of those of one node's port. A stranger's request is answered
 // within its time, TLS and the API server's review included.
 func connections() connlimit.Limits {
-	return connlimit.Limits{Strangers: 64, Callers: 64, Kept: 256, StrangerTime: 10 * time.Second}
+	return connlimit.Limits{Strangers: 64, Callers: 64, StrangerTime: 10 * time.Second}
 }
 
 // Door opens the way to the cluster of a node. The error of a cluster that is not
@@ -99,9 +98,8 @@ func (c Config) Validate() error {
 
 // Server holds the endpoints of all nodes.
 type Server struct {
-	config  Config
-	buffers *httpproxy.Buffers
-	calls   calls
+	config Config
+	calls  calls
 
 	mu      sync.Mutex // guards servers
 	servers map[string]*server
@@ -119,7 +117,7 @@ func New(config Config) (*Server, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Server{config: config, buffers: httpproxy.NewBuffers(), calls: newCalls(config.Streams), servers: map[string]*server{}}, nil
+	return &Server{config: config, calls: newCalls(config.Streams), servers: map[string]*server{}}, nil
 }
 
 // Open serves the endpoint of a node on a port. A node has one at most: opening
@@ -171,7 +169,7 @@ func (s *Server) server(ctx context.Context, node string) *server {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	return &server{end: end, done: make(chan struct{}), Server: &http.Server{
 		BaseContext:       func(net.Listener) context.Context { return life },
-		Handler:           &endpoint{node: node, config: s.config, buffers: s.buffers, calls: s.calls, life: life},
+		Handler:           &endpoint{node: node, config: s.config, calls: s.calls, life: life},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout + headerTimeout,

@@ -27,6 +27,8 @@ import (
 	"github.com/spokelet/spokelet/tunnel"
 )
 
+const protocolSPDY = "SPDY/3.1"
+
 // web is the pod team/web, as the hub has it.
 func web() *corev1.Pod {
 	return &corev1.Pod{

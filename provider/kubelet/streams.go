@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -25,7 +24,6 @@ import (
 const (
 	streamProtocolHeader = "X-Stream-Protocol-Version"
 
-	protocolSPDY      = "SPDY/3.1"
 	protocolWebSocket = "websocket"
 
 	// tunnelledPrefix begins the WebSocket protocols that carry SPDY, whose ports
@@ -64,7 +62,7 @@ func (e *endpoint) exec(w http.ResponseWriter, r *http.Request, t target) {
 		for _, word := range r.URL.Query()["command"] {
 			query.Add("command", word)
 		}
-		e.stream(w, r, call{pod: pod, subresource: "exec", query: query, command: true})
+		e.stream(w, r, call{pod: pod, subresource: "exec", query: query})
 	}
 }
 
@@ -84,7 +82,7 @@ func (e *endpoint) attach(w http.ResponseWriter, r *http.Request, t target) {
 			fmt.Sprintf("container %s not found in pod %s_%s", t.container, pod.Name, pod.Namespace)})
 	default:
 		query.Set("container", t.container)
-		e.stream(w, r, call{pod: pod, subresource: "attach", query: query, command: true})
+		e.stream(w, r, call{pod: pod, subresource: "attach", query: query})
 	}
 }
 
@@ -154,7 +152,7 @@ func portQuery(r *http.Request) (url.Values, error) {
 }
 
 func tunnelled(h http.Header) bool {
-	for _, protocol := range httpproxy.SocketProtocols(h) {
+	for _, protocol := range httpproxy.WebSocketProtocols(h) {
 		if strings.HasPrefix(protocol, tunnelledPrefix) {
 			return true
 		}
@@ -168,14 +166,12 @@ type call struct {
 	subresource string
 	query       url.Values
 	limit       int64 // of a log, in bytes; 0 is none
-	// command: the end of what runs is told on an error stream.
-	command bool
 }
 
 // stream passes an upgraded connection through to the cluster, until one of
 // them or the endpoint ends. It returns when the connection has been upgraded.
 func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
-	protocol, err := httpproxy.UpgradeOf(r)
+	protocol, err := httpproxy.UpgradeProtocol(r)
 	switch {
 	case err != nil:
 		refuse(w, r, &refusal{http.StatusBadRequest, err.Error()})
@@ -184,17 +180,17 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 		refuse(w, r, &refusal{http.StatusInternalServerError, "Upgrade request required"})
 		return
 	}
-	way, err := e.config.Door.RoundTripper(r.Context(), e.node)
+	transport, err := e.config.Door.RoundTripper(r.Context(), e.node)
 	if err != nil {
 		refuse(w, r, err)
 		return
 	}
-	dialer, ok := way.(Dialer)
+	dialer, ok := transport.(Dialer)
 	if !ok {
 		refuse(w, r, &refusal{http.StatusNotImplemented, errNoStreams.Error()})
 		return
 	}
-	leave, err := e.calls.enterPod(e.node, c.pod, false)
+	release, err := e.calls.enterPod(e.node, c.pod, false)
 	if err != nil {
 		refuse(w, r, err)
 		return
@@ -204,28 +200,21 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 		out.Method = http.MethodGet // RFC 6455, section 4.1
 	}
 	negotiate(out.Header, r.Header)
-	httpproxy.KeepUpgrade(out.Header, protocol)
-	l := &line{dialer: dialer, leave: leave}
-	if strings.EqualFold(protocol, protocolSPDY) {
-		l.follow = c.follower()
+	httpproxy.SetUpgrade(out.Header, protocol)
+	held := connlimit.Hold(r.Context())
+	err = httpproxy.ProxyUpgrade(e.life, w, out, streamTransport{dialer}, httpproxy.Options{
+		FrameFilter: spdy.Filter,
+		OnEnd: func(error) {
+			held.Release()
+			release()
+		},
+	})
+	if errors.Is(err, errNoPod) && wasDeleted(c.pod) {
+		err = errDeleted(http.StatusNotFound, e.node, c.pod)
 	}
-	if err := httpproxy.Switch(e.life, w, out, l, func(error) {
-		l.held.Release()
-		leave()
-	}); err != nil {
-		if errors.Is(err, errNoPod) && wasDeleted(c.pod) {
-			err = errDeleted(http.StatusNotFound, e.node, c.pod)
-		}
+	if err != nil {
 		e.broken(w, r, err)
 	}
-}
-
-// follower makes what follows the SPDY of the call's server.
-func (c call) follower() func(io.Reader, http.Header) *spdy.Follower {
-	if c.command {
-		return spdy.FollowCommand
-	}
-	return spdy.FollowForward
 }
 
 // negotiate copies what the two ends say to each other about the stream.
@@ -235,7 +224,7 @@ func negotiate(to, from http.Header) {
 			to[name] = values
 		}
 	}
-	httpproxy.SetSocketProtocols(to, from)
+	httpproxy.SetWebSocketProtocols(to, from)
 }
 
 // broken answers when the cluster gave no answer.
@@ -247,123 +236,24 @@ func (e *endpoint) broken(w http.ResponseWriter, r *http.Request, err error) {
 	refuse(w, r, err)
 }
 
-// line is an http.RoundTripper for one upgrade over a raw stream of its own.
-type line struct {
-	dialer Dialer
-	// follow makes what follows the frames of the protocol; nil follows none.
-	follow func(io.Reader, http.Header) *spdy.Follower
-	held   *connlimit.Conn // the client's connection
-	leave  func()          // says that the session has no part in the stream any more
-}
+// streamTransport sends upgrades to the cluster, each over a raw stream of its own, and
+// returns the cluster's refusals as errors.
+type streamTransport struct{ dialer Dialer }
 
-// RoundTrip implements http.RoundTripper.
-func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
-	conn, err := l.dialer.Dial(r.Context(), tunnel.DoorKube)
+func (t streamTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := httpproxy.NewSessionTransport(func(ctx context.Context) (net.Conn, error) {
+		return t.dialer.Dial(ctx, tunnel.DoorKube)
+	}).RoundTrip(r)
+	if err != nil || res.StatusCode == http.StatusSwitchingProtocols {
+		return res, err
+	}
+	err = passable(res)
+	if err == nil && res.StatusCode == http.StatusNotFound {
+		err = errNoPod
+	}
 	if err != nil {
-		return nil, err
-	}
-	l.held = connlimit.Hold(r.Context())
-	res, err := httpproxy.SwitchTransport(func(context.Context) (net.Conn, error) { return conn, nil }).RoundTrip(r)
-	if err != nil {
-		abort(conn) // nobody has, if r was not sent
-		return nil, err
-	}
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return l.connect(res, conn)
-	}
-	if err := passable(res); err != nil {
 		_ = res.Body.Close()
 		return nil, err
-	}
-	if res.StatusCode == http.StatusNotFound {
-		_ = res.Body.Close()
-		return nil, errNoPod
 	}
 	return res, nil
-}
-
-// connect makes the body of a switched connection one that Exchange splices.
-func (l *line) connect(res *http.Response, conn net.Conn) (*http.Response, error) {
-	body, ok := res.Body.(io.ReadWriteCloser)
-	if !ok {
-		_ = res.Body.Close()
-		return nil, errNoStreams
-	}
-	c := &cord{Reader: body, WriteCloser: body, conn: conn, kept: func() {
-		l.leave()
-		l.held.Keep()
-	}}
-	if l.follow != nil {
-		c.server = l.follow(body, res.Header)
-		c.Reader = c.server
-	}
-	res.Body = c
-	return res, nil
-}
-
-// cord is the cluster's end of a spliced stream. The methods that a switched
-// connection loses on its way through http.Transport are those of conn.
-type cord struct {
-	io.Reader
-	io.WriteCloser
-	conn   net.Conn
-	server *spdy.Follower // what Reader is, if it follows
-	early  bool           // the client has spoken before its connection was switched
-	kept   func()         // is called when the client alone goes on
-}
-
-// Write implements io.Writer, for what a client sends before it is fed.
-func (c *cord) Write(p []byte) (int, error) {
-	c.early = true
-	return c.WriteCloser.Write(p)
-}
-
-// Client is how a client is heard and ended. One that does not wait for an answer begins
-// nobody knows where.
-func (c *cord) Client(conn net.Conn) net.Conn {
-	_, halves := conn.(interface{ CloseWrite() error })
-	if c.server == nil || c.early || !halves {
-		return conn
-	}
-	return c.server.Client(conn, c.kept)
-}
-
-// CloseWrite ends the client's direction in order.
-func (c *cord) CloseWrite() error {
-	half, ok := c.conn.(interface{ CloseWrite() error })
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	return half.CloseWrite()
-}
-
-// Feed has the cluster's end read what the client sends by itself, if it can.
-func (c *cord) Feed(src net.Conn, ended func(error)) bool {
-	f, ok := c.conn.(interface {
-		Feed(src tunnel.Source, ended func(error))
-	})
-	if !ok {
-		return false
-	}
-	f.Feed(src, func(err error) {
-		if errors.Is(err, tunnel.ErrAborted) {
-			err = fmt.Errorf("%w: %w", httpproxy.ErrReceiver, err)
-		}
-		ended(err)
-	})
-	return true
-}
-
-// Abort ends the stream so that the cluster sees an error.
-func (c *cord) Abort(error) { abort(c.conn) }
-
-// errGone is why a stream in the cluster is aborted.
-var errGone = errors.New("client of the stream is gone")
-
-func abort(conn net.Conn) {
-	if stream, ok := conn.(interface{ Abort(reason error) }); ok {
-		stream.Abort(errGone)
-		return
-	}
-	_ = conn.Close()
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -82,52 +80,6 @@ func (s *tests) use(t *testing.T, streams *idleStreams) {
 	}
 	streams.run.Until(t, "alive\n")
 }
-
-// outputIsReadLate has a client read long after what it ran has ended: nothing of the
-// output is lost, for all the pings that it has sent by then. (By WebSocket it may be:
-// there the hub's API server ends the stream. At the spoke itself it is.) A ping that is
-// on its way when the output begins passes the hub, and may meet a server that has ended
-// by then: that is the luck of one cluster, too, and is tried again.
-func (s *tests) outputIsReadLate(t *testing.T) {
-	c := s.spdy()
-	tests := map[string]func(*testing.T){}
-	for _, size := range []int64{1 << 19, 1 << 20, 4 << 20, 16 << 20} {
-		tests[fmt.Sprint(size, " bytes")] = func(t *testing.T) {
-			_, err := testbed.Retry(t, fmt.Sprint(size, " bytes"), func(int) (int64, error) { return readLate(t, c, size) })
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	testbed.Parallel(t, tests)
-}
-
-// readLate reads the output of a command that has long ended.
-func readLate(t *testing.T, c testbed.Client, size int64) (int64, error) {
-	t.Helper()
-	cmd := c.Hub.Cmd(t.Context(), "exec", testbed.LongLived, "-c", "side", "--", "head", "-c", strconv.FormatInt(size, 10), "/dev/zero")
-	said := &strings.Builder{}
-	cmd.Stderr = said
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, err
-	}
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	testbed.Wait(t, late)
-	got, err := io.Copy(io.Discard, out)
-	if failed := cmd.Wait(); failed != nil {
-		return got, fmt.Errorf("%w: got %d of %d bytes: %w: %s", testbed.ErrCut, got, size, failed, said)
-	}
-	if err == nil && got != size {
-		err = fmt.Errorf("got %d of %d bytes, and a success", got, size) // nobody's luck
-	}
-	return got, err
-}
-
-// late is time for some pings of a client, which has one every five seconds.
-const late = 22 * time.Second
 
 // says sends a text to an echo.
 func says(t *testing.T, conn net.Conn, text string) {

@@ -52,16 +52,13 @@ func TestNode(t *testing.T) {
 		// Not beside the others: pods wait for a node that is cordoned.
 		testbed.Step{Name: "beside each other, at the end", Run: func(t *testing.T) {
 			testbed.Parallel(t, map[string]func(*testing.T){
-				"a virtual node is drained":         s.nodeIsDrained,
-				"output that is read late is whole": s.outputIsReadLate,
+				"a virtual node is drained": s.nodeIsDrained,
 			})
 		}},
 		testbed.Step{Name: "no race was seen", Run: s.NoRace},
 	)
 }
 
-// webSocket is the kubectl of the clusters' release, spdy the other one: it is asked for what
-// it says over a protocol of its own.
+// webSocket is the kubectl of the clusters' release.
 func (s *tests) webSocket() testbed.Client { return s.Clients()[0] }
 
-func (s *tests) spdy() testbed.Client { return s.Clients()[1] }

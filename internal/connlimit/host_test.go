@@ -1,18 +1,12 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package origin_test
+package connlimit
 
 import (
 	"net"
 	"testing"
-
-	"go.uber.org/goleak"
-
-	"github.com/spokelet/spokelet/tunnel/origin"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // address is a peer's as a transport prints it.
 type address string
@@ -20,7 +14,7 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-func TestOf(t *testing.T) {
+func TestHostOf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		peer   net.Addr
@@ -40,8 +34,8 @@ func TestOf(t *testing.T) {
 		"none":               {"a caller without a connection", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := origin.Of(tc.peer); got != tc.want {
-				t.Errorf("Of(%v) = %q, want %q: %s", tc.peer, got, tc.want, tc.reason)
+			if got := HostOf(tc.peer); got != tc.want {
+				t.Errorf("HostOf(%v) = %q, want %q: %s", tc.peer, got, tc.want, tc.reason)
 			}
 		})
 	}

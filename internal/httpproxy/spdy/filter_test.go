@@ -22,28 +22,28 @@ var errLost = errors.New(`cluster "spoke1": connection lost`)
 
 // Frames as a server of SPDY/3.1 sends them.
 
-func spdyData(stream uint32, flags byte, payload string) []byte {
+func dataBytes(stream uint32, flags byte, payload string) []byte {
 	frame := binary.BigEndian.AppendUint32(nil, stream)
 	frame = binary.BigEndian.AppendUint32(frame, uint32(flags)<<24|uint32(len(payload)))
 	return append(frame, payload...)
 }
 
-func spdyControlFrame(kind uint16, flags byte, payload []byte) []byte {
-	frame := binary.BigEndian.AppendUint16(nil, 0x8000|spdyVersion)
+func controlFrame(kind uint16, flags byte, payload []byte) []byte {
+	frame := binary.BigEndian.AppendUint16(nil, 0x8000|version)
 	frame = binary.BigEndian.AppendUint16(frame, kind)
 	frame = binary.BigEndian.AppendUint32(frame, uint32(flags)<<24|uint32(len(payload)))
 	return append(frame, payload...)
 }
 
 func reply(stream uint32, flags byte) []byte {
-	return spdyControlFrame(spdySynReply, flags, binary.BigEndian.AppendUint32(nil, stream))
+	return controlFrame(typeSynReply, flags, binary.BigEndian.AppendUint32(nil, stream))
 }
 
 func reset(stream uint32) []byte {
-	return spdyControlFrame(spdyReset, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, stream), 5))
+	return controlFrame(typeReset, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, stream), 5))
 }
 
-func goAway() []byte { return spdyControlFrame(spdyGoAway, 0, make([]byte, 8)) }
+func goAway() []byte { return controlFrame(typeGoAway, 0, make([]byte, 8)) }
 
 // broken gives bytes and then an error.
 func broken(err error, frames ...[]byte) io.Reader {
@@ -62,24 +62,24 @@ func receive(t *testing.T, b []byte) received {
 	t.Helper()
 	got := received{Streams: map[uint32]string{}}
 	for len(b) > 0 {
-		if len(b) < spdyHeader {
+		if len(b) < headerSize {
 			t.Fatalf("%d bytes behind the last frame", len(b))
 		}
-		size := int(binary.BigEndian.Uint32(b[4:]) & spdyMaxData)
-		if len(b) < spdyHeader+size {
-			t.Fatalf("frame of %d bytes has %d", size, len(b)-spdyHeader)
+		size := int(binary.BigEndian.Uint32(b[4:]) & maxDataSize)
+		if len(b) < headerSize+size {
+			t.Fatalf("frame of %d bytes has %d", size, len(b)-headerSize)
 		}
-		payload := string(b[spdyHeader : spdyHeader+size])
-		if b[0]&spdyControl != 0 {
-			got.Control = append(got.Control, string(b[:spdyHeader+size]))
+		payload := string(b[headerSize : headerSize+size])
+		if b[0]&controlBit != 0 {
+			got.Control = append(got.Control, string(b[:headerSize+size]))
 		} else {
 			stream := binary.BigEndian.Uint32(b)
 			got.Streams[stream] += payload
-			if b[4]&spdyFin != 0 {
+			if b[4]&flagFin != 0 {
 				got.Streams[stream] += "FIN"
 			}
 		}
-		b = b[spdyHeader+size:]
+		b = b[headerSize+size:]
 	}
 	return got
 }
@@ -99,7 +99,15 @@ func readAll(r io.Reader, size int) ([]byte, error) {
 	}
 }
 
-var headerV4 = http.Header{streamProtocolHeader: {"v4.channel.k8s.io"}}
+// answerOf is the header of a server that has switched.
+func answerOf(protocol string) http.Header {
+	return http.Header{"Upgrade": {upgradeProtocol}, streamProtocolHeader: {protocol}}
+}
+
+var (
+	headerV4      = answerOf("v4.channel.k8s.io")
+	forwardAnswer = answerOf(forwardProtocol)
+)
 
 // failure is what a farewell of protocol v4 says on the error stream.
 func failure(message string) string {
@@ -121,7 +129,7 @@ type ended struct {
 
 func (e ended) check(t *testing.T) {
 	t.Helper()
-	got, err := readAll(FollowCommand(iotest.OneByteReader(e.source), e.header), 64)
+	got, err := readAll(Filter(e.header, iotest.OneByteReader(e.source)), 64)
 	if !errors.Is(err, e.err) {
 		t.Errorf("%s: error %v, want %v", e.reason, err, e.err)
 	}
@@ -130,59 +138,59 @@ func (e ended) check(t *testing.T) {
 	}
 }
 
-// toldOfCut is what a client is told when errLost has ended its stream.
-const toldOfCut = `stream was cut: cluster "spoke1": connection lost`
+// cutMessage is what a client is told when errLost has ended its stream.
+const cutMessage = `stream was cut: cluster "spoke1": connection lost`
 
-func TestACutIsToldOnTheErrorStream(t *testing.T) {
-	v1 := http.Header{}
+func TestFilterReportsCutOnErrorStream(t *testing.T) {
+	v1 := answerOf("channel.k8s.io")
 	cases := map[string]ended{
 		"a cut": {
 			reason: "an end without a word would be success", header: headerV4,
-			source: broken(errLost, reply(1, 0), reply(3, 0), spdyData(3, 0, "out")),
-			want:   map[uint32]string{1: failure(toldOfCut), 3: "out"},
+			source: broken(errLost, reply(1, 0), reply(3, 0), dataBytes(3, 0, "out")),
+			want:   map[uint32]string{1: failure(cutMessage), 3: "out"},
 		},
 		"a cut before the first frame": {
-			reason: "the client waits for an answer", header: headerV4, source: broken(errLost), want: map[uint32]string{1: failure(toldOfCut)},
+			reason: "the client waits for an answer", header: headerV4, source: broken(errLost), want: map[uint32]string{1: failure(cutMessage)},
 		},
 		"a cut in protocol v5": {
-			reason: "it tells statuses too", header: http.Header{streamProtocolHeader: {"v5.channel.k8s.io"}},
-			source: broken(errLost), want: map[uint32]string{1: failure(toldOfCut)},
+			reason: "it tells statuses too", header: answerOf("v5.channel.k8s.io"),
+			source: broken(errLost), want: map[uint32]string{1: failure(cutMessage)},
 		},
 		"a cut in protocol v1": {
-			reason: "it tells failures as text", header: v1, source: broken(errLost), want: map[uint32]string{1: toldOfCut + "FIN"},
+			reason: "it tells failures as text", header: v1, source: broken(errLost), want: map[uint32]string{1: cutMessage + "FIN"},
 		},
 		"a cut in protocol v3": {
-			reason: "it tells failures as text", header: http.Header{streamProtocolHeader: {"v3.channel.k8s.io"}},
-			source: broken(errLost), want: map[uint32]string{1: toldOfCut + "FIN"},
+			reason: "it tells failures as text", header: answerOf("v3.channel.k8s.io"),
+			source: broken(errLost), want: map[uint32]string{1: cutMessage + "FIN"},
 		},
 		"a cut within DATA": {
 			reason: "what came is passed on, and no more", header: headerV4,
-			source: broken(errLost, spdyData(3, spdyFin, "0123456789")[:spdyHeader+4]),
-			want:   map[uint32]string{1: failure(toldOfCut), 3: "0123"},
+			source: broken(errLost, dataBytes(3, flagFin, "0123456789")[:headerSize+4]),
+			want:   map[uint32]string{1: failure(cutMessage), 3: "0123"},
 		},
 		"a cut within a header": {
 			reason: "half a header is nothing", header: headerV4,
-			source: broken(errLost, spdyData(3, 0, "out"), reply(5, 0)[:3]),
-			want:   map[uint32]string{1: failure(toldOfCut), 3: "out"},
+			source: broken(errLost, dataBytes(3, 0, "out"), reply(5, 0)[:3]),
+			want:   map[uint32]string{1: failure(cutMessage), 3: "out"},
 		},
 		"a cut within a control frame": {
-			reason: "half a frame is nothing", header: headerV4, source: broken(errLost, reply(5, 0)[:spdyHeader+2]),
+			reason: "half a frame is nothing", header: headerV4, source: broken(errLost, reply(5, 0)[:headerSize+2]),
 			want: map[uint32]string{1: failure("stream was cut: control frame: cluster \"spoke1\": connection lost")},
 		},
 		"an end": {
 			reason: "the server said how it ended", header: headerV4,
-			source: broken(io.EOF, spdyData(1, 0, `{"status":"Success"}`), reset(1), reset(3), goAway()),
+			source: broken(io.EOF, dataBytes(1, 0, `{"status":"Success"}`), reset(1), reset(3), goAway()),
 			want:   map[uint32]string{1: `{"status":"Success"}`},
 		},
 		"an end in protocol v1": {
 			reason: "silence is success there", header: v1, source: broken(io.EOF, reply(1, 0)), want: map[uint32]string{},
 		},
 		"an end without a status": {
-			reason: "the server's node was lost", header: headerV4, source: broken(io.EOF, reply(1, 0), spdyData(3, 0, "out")),
+			reason: "the server's node was lost", header: headerV4, source: broken(io.EOF, reply(1, 0), dataBytes(3, 0, "out")),
 			want: map[uint32]string{1: failure("stream ended without the status of the command"), 3: "out"},
 		},
 		"an end within a frame": {
-			reason: "no server ends there", header: headerV4, source: broken(io.EOF, spdyData(1, 0, `{"status":"Success"}`)[:12]),
+			reason: "no server ends there", header: headerV4, source: broken(io.EOF, dataBytes(1, 0, `{"status":"Success"}`)[:12]),
 			want: map[uint32]string{1: `{"st` + failure("stream was cut: unexpected EOF")},
 		},
 	}
@@ -191,46 +199,41 @@ func TestACutIsToldOnTheErrorStream(t *testing.T) {
 	}
 }
 
-func TestWhatACutBehindAStatusIs(t *testing.T) {
+func TestFilterReportsCutBehindStatus(t *testing.T) {
 	cases := map[string]ended{
 		"a status": {
 			reason: "whether more was said is not known, and two statuses are an error", header: headerV4,
-			source: broken(errLost, spdyData(1, 0, "{}")), want: map[uint32]string{1: "{}" + failure(toldOfCut)},
+			source: broken(errLost, dataBytes(1, 0, "{}")), want: map[uint32]string{1: "{}" + failure(cutMessage)},
 		},
 		"the end": {
-			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, spdyFin, "{}")),
+			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, dataBytes(1, flagFin, "{}")),
 			want: map[uint32]string{1: "{}FIN"},
 		},
 		"the end, with output to come": {
 			reason: "what was said of the end is not all", header: headerV4,
-			source: broken(errLost, reply(1, 0), reply(3, 0), spdyData(1, spdyFin, "{}")),
-			want:   map[uint32]string{1: "{}FIN"}, err: errLost,
+			source: broken(errLost, reply(1, 0), reply(3, 0), dataBytes(1, flagFin, "{}")),
+			want:   map[uint32]string{1: "{}FIN"},
 		},
-		"the end of all": {
-			reason: "all was said", header: headerV4,
-			source: broken(errLost, reply(1, 0), reply(3, 0), reply(5, 0), spdyData(3, spdyFin, "out"), spdyData(1, spdyFin, "{}"), reset(5)),
-			want:   map[uint32]string{1: "{}FIN", 3: "outFIN"},
-		},
-		"a part of the end of all": {
-			reason: "a client waits for the rest", header: headerV4,
-			source: broken(errLost, reply(1, 0), reply(3, 0), spdyData(3, spdyFin, ""), spdyData(1, spdyFin, "{}")[:spdyHeader+1]),
-			want:   map[uint32]string{1: "{", 3: "FIN"}, err: errLost,
+		"a part of the end": {
+			reason: "half a status is an error", header: headerV4,
+			source: broken(errLost, dataBytes(1, flagFin, "{}")[:headerSize+1]),
+			want:   map[uint32]string{1: "{" + failure(cutMessage)},
 		},
 		"an empty end": {
-			reason: "all was said", header: headerV4, source: broken(errLost, spdyData(1, 0, "{}"), spdyData(1, spdyFin, "")),
+			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, dataBytes(1, 0, "{}"), dataBytes(1, flagFin, "")),
 			want: map[uint32]string{1: "{}FIN"},
 		},
 		"a reset": {
-			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reset(1)), want: map[uint32]string{}, err: errLost,
+			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reset(1)), want: map[uint32]string{},
 		},
 		"another's reset": {
-			reason: "the error stream is open", header: headerV4, source: broken(errLost, reset(3)), want: map[uint32]string{1: failure(toldOfCut)},
+			reason: "the error stream is open", header: headerV4, source: broken(errLost, reset(3)), want: map[uint32]string{1: failure(cutMessage)},
 		},
 		"a reply that ends": {
-			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reply(1, spdyFin)), want: map[uint32]string{}, err: errLost,
+			reason: "nothing can be said any more", header: headerV4, source: broken(errLost, reply(1, flagFin)), want: map[uint32]string{},
 		},
 		"GOAWAY": {
-			reason: "a client reads no further", header: headerV4, source: broken(errLost, goAway()), want: map[uint32]string{}, err: errLost,
+			reason: "a client reads no further", header: headerV4, source: broken(errLost, goAway()), want: map[uint32]string{},
 		},
 	}
 	for name, tc := range cases {
@@ -238,7 +241,7 @@ func TestWhatACutBehindAStatusIs(t *testing.T) {
 	}
 }
 
-func TestAPortForwardThatEndsSaysSo(t *testing.T) {
+func TestFilterEndsPortForwardWithGoAway(t *testing.T) {
 	away := []string{"\x80\x03\x00\x07\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x02"}
 	cases := map[string]struct {
 		reason string
@@ -247,31 +250,31 @@ func TestAPortForwardThatEndsSaysSo(t *testing.T) {
 		err    error // of Read, in the end
 	}{
 		"a cut": {
-			"a client that waits for an answer says nothing", broken(errLost, spdyData(3, 0, "out")),
+			"a client that waits for an answer says nothing", broken(errLost, dataBytes(3, 0, "out")),
 			received{map[uint32]string{3: "out"}, away}, errLost,
 		},
 		"a cut within DATA": {
-			"what came is passed on", broken(errLost, spdyData(3, 0, "0123456789")[:spdyHeader+4]),
+			"what came is passed on", broken(errLost, dataBytes(3, 0, "0123456789")[:headerSize+4]),
 			received{map[uint32]string{3: "0123"}, away}, errLost,
 		},
 		"an end": {
-			"a server that was killed says nothing either", broken(io.EOF, spdyData(3, spdyFin, "out")),
+			"a server that was killed says nothing either", broken(io.EOF, dataBytes(3, flagFin, "out")),
 			received{map[uint32]string{3: "outFIN"}, away}, nil,
 		},
 		"an end within DATA": {
-			"no server ends there", broken(io.EOF, spdyData(3, 0, "out")[:spdyHeader+1]),
+			"no server ends there", broken(io.EOF, dataBytes(3, 0, "out")[:headerSize+1]),
 			received{map[uint32]string{3: "o"}, away}, io.ErrUnexpectedEOF,
 		},
 		"an end that was told": {
 			"once is enough", broken(io.EOF, goAway()), received{map[uint32]string{}, []string{string(goAway())}}, nil,
 		},
 		"the end of an error stream": {
-			"others go on", broken(errLost, spdyData(1, spdyFin, "")), received{map[uint32]string{1: "FIN"}, away}, errLost,
+			"others go on", broken(errLost, dataBytes(1, flagFin, "")), received{map[uint32]string{1: "FIN"}, away}, errLost,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			all, err := readAll(FollowForward(iotest.OneByteReader(tc.source), nil), 64)
+			all, err := readAll(Filter(forwardAnswer, iotest.OneByteReader(tc.source)), 64)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("%s: error %v, want %v", tc.reason, err, tc.err)
 			}
@@ -282,18 +285,18 @@ func TestAPortForwardThatEndsSaysSo(t *testing.T) {
 	}
 }
 
-func TestWholeFramesPassUnchanged(t *testing.T) {
+func TestFilterPassesWholeFrames(t *testing.T) {
 	sent := bytes.Join([][]byte{
-		reply(1, 0), reply(3, 0), spdyData(3, 0, strings.Repeat("x", 5000)), spdyData(5, spdyFin, ""), spdyData(7, 0, "y"),
-		spdyControlFrame(6, 0, []byte{0, 0, 0, 1}), spdyData(1, 0, `{"status":"Success"}`), reset(1), goAway(),
+		reply(1, 0), reply(3, 0), dataBytes(3, 0, strings.Repeat("x", 5000)), dataBytes(5, flagFin, ""), dataBytes(7, 0, "y"),
+		controlFrame(6, 0, []byte{0, 0, 0, 1}), dataBytes(1, 0, `{"status":"Success"}`), reset(1), goAway(),
 	}, nil)
-	got, err := readAll(FollowCommand(bytes.NewReader(sent), headerV4), 16<<10)
+	got, err := readAll(Filter(headerV4, bytes.NewReader(sent)), 16<<10)
 	if err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("error %v; %d bytes came as %d others", err, len(sent), len(got))
 	}
 }
 
-func TestWhatIsNotSPDYPassesAsItIs(t *testing.T) {
+func TestFilterPassesUnknownFrames(t *testing.T) {
 	cases := map[string]struct{ reason, sent string }{
 		"another version":       {"its frames are not known", "\x80\x02\x00\x01\x00\x00\x00\x04half"},
 		"another kind of frame": {"the version has other bits", "\x83\x03\x00\x01\x00\x00\x00\x04half"},
@@ -301,7 +304,7 @@ func TestWhatIsNotSPDYPassesAsItIs(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := readAll(FollowCommand(broken(errLost, []byte(tc.sent)), headerV4), 64)
+			got, err := readAll(Filter(headerV4, broken(errLost, []byte(tc.sent))), 64)
 			if !errors.Is(err, errLost) || string(got) != tc.sent {
 				t.Errorf("%s: %v, %q came as %q", tc.reason, err, tc.sent, got)
 			}
@@ -309,17 +312,29 @@ func TestWhatIsNotSPDYPassesAsItIs(t *testing.T) {
 	}
 }
 
-func TestALongErrorIsCut(t *testing.T) {
+func TestFilterCutsLongError(t *testing.T) {
 	long := errors.New(strings.Repeat("x", 1<<20))
-	if got, err := readAll(FollowCommand(iotest.ErrReader(long), headerV4), 64); err != nil || len(got) > 2*maxFarewell {
+	if got, err := readAll(Filter(headerV4, iotest.ErrReader(long)), 64); err != nil || len(got) > 2*maxCutMessage {
 		t.Errorf("a farewell of %d bytes, %v", len(got), err)
 	}
 }
 
-// FuzzFollower feeds bytes in pieces, and cuts them. What comes out is frames,
+func TestFilterReturnsReaderOfOtherProtocols(t *testing.T) {
+	for name, answer := range map[string]http.Header{
+		"WebSocket":        {"Upgrade": {"websocket"}, streamProtocolHeader: {"v4.channel.k8s.io"}},
+		"another protocol": answerOf("x"),
+		"none":             {"Upgrade": {upgradeProtocol}},
+	} {
+		if server := strings.NewReader(""); Filter(answer, server) != io.Reader(server) {
+			t.Errorf("%s: its frames are not known", name)
+		}
+	}
+}
+
+// FuzzFilter feeds bytes in pieces, and cuts them. What comes out is frames,
 // and they say what went in.
-func FuzzFollower(f *testing.F) {
-	frames := bytes.Join([][]byte{reply(1, 0), spdyData(3, 0, "out"), spdyData(1, 0, "{}"), spdyData(3, spdyFin, ""), reset(3)}, nil)
+func FuzzFilter(f *testing.F) {
+	frames := bytes.Join([][]byte{reply(1, 0), dataBytes(3, 0, "out"), dataBytes(1, 0, "{}"), dataBytes(3, flagFin, ""), reset(3)}, nil)
 	f.Add(frames, uint8(1), false)
 	f.Add(frames[:30], uint8(0), true)
 	f.Add([]byte("\x80\x02\x00\x01\x00\x00\x00\x04half"), uint8(3), true)
@@ -329,15 +344,15 @@ func FuzzFollower(f *testing.F) {
 		if clean {
 			end = io.EOF
 		}
-		follow := FollowCommand(&pieces{Reader: broken(end, sent), size: int(piece) + 1}, headerV4)
-		got, err := readAll(follow, spdyHeader+1+int(piece))
+		follow := Filter(headerV4, &pieces{Reader: broken(end, sent), size: int(piece) + 1}).(*filter)
+		got, err := readAll(follow, headerSize+1+int(piece))
 		switch {
-		case follow.plain: // from some frame on
-			if !errors.Is(err, end) && !clean || !bytes.HasSuffix(sent, got[max(0, len(got)-spdyHeader):]) {
+		case follow.unknown: // from some frame on
+			if !errors.Is(err, end) && !clean || !bytes.HasSuffix(sent, got[max(0, len(got)-headerSize):]) {
 				t.Errorf("%q came as %q, %v", sent, got, err)
 			}
 			return
-		case err != nil && !follow.done.Load():
+		case err != nil && !follow.ended:
 			t.Errorf("a cut was not told: %v", err)
 		}
 		want, all := receive(t, wholeFrames(sent)), receive(t, got)
@@ -359,16 +374,16 @@ func FuzzFollower(f *testing.F) {
 // part the part is one.
 func wholeFrames(b []byte) []byte {
 	at := 0
-	for len(b)-at >= spdyHeader {
-		size := int(binary.BigEndian.Uint32(b[at+4:]) & spdyMaxData)
-		if at+spdyHeader+size > len(b) {
-			if b[at]&spdyControl != 0 || len(b)-at == spdyHeader {
+	for len(b)-at >= headerSize {
+		size := int(binary.BigEndian.Uint32(b[at+4:]) & maxDataSize)
+		if at+headerSize+size > len(b) {
+			if b[at]&controlBit != 0 || len(b)-at == headerSize {
 				break
 			}
-			part := spdyData(binary.BigEndian.Uint32(b[at:]), 0, string(b[at+spdyHeader:]))
+			part := dataBytes(binary.BigEndian.Uint32(b[at:]), 0, string(b[at+headerSize:]))
 			return append(bytes.Clone(b[:at]), part...)
 		}
-		at += spdyHeader + size
+		at += headerSize + size
 	}
 	return b[:at]
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spokelet/spokelet/internal/bufpool"
 )
 
 // backend is a server that answers one connection by hand.
@@ -43,12 +45,12 @@ func backend(t *testing.T, answer func(net.Conn, *http.Request)) (address string
 	return l.Addr().String(), done
 }
 
-// front serves Exchange to the address and returns a connection to it.
+// front serves ProxyUpgrade to the address and returns a connection to it.
 func front(t *testing.T, address string) net.Conn {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, out *http.Request) {
 		out.URL.Host = address
-		if err := Exchange(w, out, &http.Transport{DisableKeepAlives: true}); err != nil {
+		if err := ProxyUpgrade(context.Background(), w, out, &http.Transport{DisableKeepAlives: true}, Options{}); err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
 	})
@@ -62,7 +64,7 @@ func serve(t *testing.T, answer func(http.ResponseWriter, *http.Request)) net.Co
 		out := r.Clone(r.Context())
 		out.RequestURI = ""
 		out.URL = &url.URL{Scheme: "http", Path: r.URL.Path}
-		KeepUpgrade(out.Header, r.Header.Get("Upgrade"))
+		SetUpgrade(out.Header, r.Header.Get("Upgrade"))
 		answer(w, out)
 	}))
 	t.Cleanup(s.Close)
@@ -76,7 +78,7 @@ func serve(t *testing.T, answer func(http.ResponseWriter, *http.Request)) net.Co
 
 const ask = "GET /exec HTTP/1.1\r\nHost: kube\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 
-func TestExchangeCarriesBytesBothWays(t *testing.T) {
+func TestProxyUpgradeCarriesBytesBothWays(t *testing.T) {
 	address, _ := backend(t, func(c net.Conn, _ *http.Request) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello ")
 		_, _ = io.CopyN(c, c, 5)
@@ -95,7 +97,7 @@ func TestExchangeCarriesBytesBothWays(t *testing.T) {
 	}
 }
 
-func TestExchangeForwardsWhatFollowedTheRequest(t *testing.T) {
+func TestProxyUpgradeForwardsEarlyBytes(t *testing.T) {
 	address, _ := backend(t, func(c net.Conn, _ *http.Request) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		_, _ = io.CopyN(c, c, 5)
@@ -111,7 +113,7 @@ func TestExchangeForwardsWhatFollowedTheRequest(t *testing.T) {
 	}
 }
 
-func TestSwitchDoesNotWaitForTheEnd(t *testing.T) {
+func TestProxyUpgradeReturnsBeforeTheEnd(t *testing.T) {
 	cases := map[string]struct {
 		reason, answer string
 		switched       bool
@@ -132,7 +134,7 @@ func TestSwitchDoesNotWaitForTheEnd(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, out *http.Request) {
 				defer close(returned)
 				out.URL.Host = address
-				_ = Switch(life, w, out, &http.Transport{DisableKeepAlives: true}, func(error) { ended <- struct{}{} })
+				_ = ProxyUpgrade(life, w, out, &http.Transport{DisableKeepAlives: true}, Options{OnEnd: func(error) { ended <- struct{}{} }})
 			})
 			_, _ = io.WriteString(c, ask)
 			<-returned
@@ -160,9 +162,9 @@ func TestSwitchDoesNotWaitForTheEnd(t *testing.T) {
 	}
 }
 
-// TestExchangeClosesAfterAFailedUpgrade is CVE-2018-1002105: the request that
+// TestProxyUpgradeClosesConnectionAfterFailedUpgrade is CVE-2018-1002105: the request that
 // follows a failed upgrade on the connection must go nowhere.
-func TestExchangeClosesAfterAFailedUpgrade(t *testing.T) {
+func TestProxyUpgradeClosesConnectionAfterFailedUpgrade(t *testing.T) {
 	const second = "GET /secret HTTP/1.1\r\nHost: kube\r\n\r\n"
 	cases := map[string]struct {
 		reason string
@@ -207,7 +209,7 @@ func TestExchangeClosesAfterAFailedUpgrade(t *testing.T) {
 	}
 }
 
-func TestExchangeBoundsARefusal(t *testing.T) {
+func TestProxyUpgradeBoundsRefusal(t *testing.T) {
 	address, _ := backend(t, func(c net.Conn, _ *http.Request) {
 		_, _ = io.WriteString(c, "HTTP/1.1 403 Forbidden\r\n\r\n")
 		for range 3 << 8 {
@@ -250,11 +252,11 @@ func (f failing) Read(p []byte) (int, error) {
 // await begins a splice, waits for its end and returns what cut it.
 func await(ctx context.Context, client, backend io.ReadWriteCloser) error {
 	ended := make(chan error, 1)
-	begin(ctx, client, backend, func(cause error) { ended <- cause })
+	(&splice{client: client, backend: backend}).start(ctx, backend, func(cause error) { ended <- cause })
 	return <-ended
 }
 
-func TestSplicePassesAFailureOnAsAnAbort(t *testing.T) {
+func TestSpliceAbortsClientWhenBackendFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, clientFar := net.Pipe()
 		backend, backendFar := net.Pipe()
@@ -284,7 +286,7 @@ func TestSpliceEndsCleanly(t *testing.T) {
 	})
 }
 
-func TestSpliceEndsWithItsContext(t *testing.T) {
+func TestSpliceEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, clientFar := net.Pipe()
 		backend, backendFar := net.Pipe()
@@ -307,7 +309,7 @@ type halfClosing struct{ pipeEnd }
 
 func (h *halfClosing) CloseWrite() error { return nil }
 
-func TestSpliceDoesNotWaitForEverForAClientWhoseBackendHasEnded(t *testing.T) {
+func TestSpliceClosesClientThatLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, clientFar := net.Pipe()
 		backend, backendFar := net.Pipe()
@@ -342,7 +344,7 @@ func (p *parting) Read(b []byte) (int, error) {
 	}
 }
 
-func TestSpliceThatIsCutLeavesTheBackendItsLastWord(t *testing.T) {
+func TestSpliceDeliversLastBytesOfCutBackend(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		reads   bool
@@ -380,54 +382,14 @@ func TestSpliceThatIsCutLeavesTheBackendItsLastWord(t *testing.T) {
 	}
 }
 
-// keeping is a client that ends the stream itself.
-type keeping struct{ pipeEnd }
-
-func (k *keeping) CloseWrite() error { return ErrKept }
-
-func TestSpliceIsEndedByAClientThatKnowsTheEnd(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		after  time.Duration // the client ends it; 0 is never
-		want   time.Duration
-	}{
-		"slow":  {"it reads for as long as it takes", 10 * time.Minute, 10 * time.Minute},
-		"never": {"nothing is for ever", 0, patience},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client, clientFar := net.Pipe()
-				backend, backendFar := net.Pipe()
-				near := &keeping{pipeEnd{Conn: client}}
-				start, done := time.Now(), make(chan error, 1)
-				go func() { done <- await(t.Context(), near, backend) }()
-				_ = backendFar.Close()
-				if tc.after > 0 {
-					time.Sleep(tc.after)
-					_, err := io.WriteString(clientFar, "ping")
-					if err = errors.Join(err, clientFar.Close()); err != nil {
-						t.Errorf("%s: the client is not heard: %v", tc.reason, err)
-					}
-				}
-				cause := <-done
-				if waited := time.Since(start); waited != tc.want || near.aborted || cause != nil {
-					t.Errorf("%s: ended after %v, aborted %v because of %v; want after %v", tc.reason, waited, near.aborted, cause, tc.want)
-				}
-				_ = clientFar.Close()
-			})
-		})
-	}
-}
-
 // deaf is a backend that takes nothing.
 type deaf struct{ net.Conn }
 
 func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestSpliceHearsAClientWhoseBackendTakesNoMore: a connection that is closed with
+// TestSpliceDrainsClientWhenBackendTakesNoMore: a connection that is closed with
 // something unread is reset, and what the backend said last destroyed.
-func TestSpliceHearsAClientWhoseBackendTakesNoMore(t *testing.T) {
+func TestSpliceDrainsClientWhenBackendTakesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, clientFar := net.Pipe()
 		backend, backendFar := net.Pipe()
@@ -454,15 +416,21 @@ func TestSpliceHearsAClientWhoseBackendTakesNoMore(t *testing.T) {
 	})
 }
 
-// feeding is a backend that reads what it is to send by itself.
+// feeding is a stream that reads by itself what it sends.
 type feeding struct {
 	pipeEnd
 	ended chan func(error)
 }
 
-func (f *feeding) Feed(_ net.Conn, ended func(error)) bool { f.ended <- ended; return true }
+func (f *feeding) Feed(_ interface {
+	io.Reader
+	SetReadDeadline(t time.Time) error
+}, ended func(error),
+) {
+	f.ended <- ended
+}
 
-func TestSpliceWaitsForABackendThatIsFed(t *testing.T) {
+func TestSpliceWaitsForFedBackend(t *testing.T) {
 	errSource := errors.New("boom")
 	cases := map[string]struct {
 		reason  string
@@ -471,7 +439,7 @@ func TestSpliceWaitsForABackendThatIsFed(t *testing.T) {
 	}{
 		"an end":       {"the backend's last bytes say how it went", nil, false},
 		"an error":     {"it is passed on at once", errSource, true},
-		"the receiver": {"the backend's last bytes say how it went", ErrReceiver, false},
+		"the receiver": {"the backend's last bytes say how it went", bufpool.ErrWrite, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -480,7 +448,10 @@ func TestSpliceWaitsForABackendThatIsFed(t *testing.T) {
 				near, far := net.Pipe()
 				backend := &feeding{pipeEnd: pipeEnd{Conn: near}, ended: make(chan func(error), 1)}
 				done := make(chan struct{})
-				go func() { defer close(done); _ = await(t.Context(), client, backend) }()
+				go func() {
+					defer close(done)
+					_ = await(t.Context(), client, &sessionConn{ReadWriteCloser: backend, stream: backend})
+				}()
 				(<-backend.ended)(tc.err)
 				synctest.Wait()
 				if backend.aborted != tc.aborted {

@@ -1,19 +1,17 @@
 // Copyright The Spokelet Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package origin says from where a connection comes, for those who count what
-// strangers do. It is a leaf: it imports the standard library alone.
-package origin
+package connlimit
 
 import (
 	"net"
 	"net/netip"
 )
 
-// Of returns the IPv4 address of a peer, or its /64 network in IPv6, which one
+// HostOf returns the IPv4 address of a peer, or its /64 network in IPv6, which one
 // host has to itself; "" for peers without an IP address, who share one count.
 // An IPv4 address is the same in its IPv6 form (RFC 4291, 2.5.5.2).
-func Of(peer net.Addr) string {
+func HostOf(peer net.Addr) string {
 	if peer == nil {
 		return ""
 	}
