@@ -101,7 +101,7 @@ func (s *Server) Start(ctx context.Context) error {
 // connectionLimits are the limits of those of the port. Callers are the API server's, and whoever
 // sends a review.
 func connectionLimits() connlimit.Limits {
-	return connlimit.Limits{Strangers: 256, Callers: 256, StrangerTime: headerTimeout + readTimeout + verdictTimeout}
+	return connlimit.Limits{Unauthorized: 256, Idle: 256, UnauthorizedTimeout: headerTimeout + readTimeout + verdictTimeout}
 }
 
 // newHTTPServer is the one place where the limits of a connection are set.
@@ -154,7 +154,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, by reviewFunc) {
 	defer account.Close()
 	request, patches, err := s.review(ctx, w, r, account, by)
 	if request != nil {
-		connlimit.Welcome(r.Context())
+		connlimit.MarkAuthorized(r.Context())
 	}
 	switch {
 	case errors.Is(err, errLength):

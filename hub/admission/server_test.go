@@ -91,7 +91,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	review()
 	const more = 5
 	var conns []net.Conn
-	for range connectionLimits().Strangers + more {
+	for range connectionLimits().Unauthorized + more {
 		conn, err := net.Dial("tcp", address.String())
 		if err != nil {
 			t.Fatal(err)

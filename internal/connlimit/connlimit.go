@@ -20,20 +20,20 @@ import (
 // Limits of a listener. What carries a request that was let in is not among them: the server
 // counts those.
 type Limits struct {
-	// Strangers bounds the connections on which no request has been let in, and Callers
+	// Unauthorized bounds the connections on which no request has been let in, and Callers
 	// those on which one has and none is being answered.
-	Strangers, Callers int
-	// StrangerTime is what a connection has until its first request was let in.
-	StrangerTime time.Duration
+	Unauthorized, Idle int
+	// UnauthorizedTimeout is what a connection has until its first request was let in.
+	UnauthorizedTimeout time.Duration
 }
 
 // Listener accepts connections, and closes those beyond its limits. Use New.
 type Listener struct {
 	net.Listener
-	time time.Duration
+	timeout time.Duration
 
 	mu                 sync.Mutex // guards what is below, and what changes of connections
-	strangers, callers *quota.Room[*Conn]
+	unauthorized, idle *quota.Room[*Conn]
 }
 
 // New returns a Listener of the connections of another one. Its server has [Context] as
@@ -41,8 +41,8 @@ type Listener struct {
 func New(l net.Listener, limits Limits) *Listener {
 	room := func(places int) *quota.Room[*Conn] { return quota.NewRoom[*Conn](places, places) }
 	return &Listener{
-		Listener: l, time: limits.StrangerTime,
-		strangers: room(limits.Strangers), callers: room(limits.Callers),
+		Listener: l, timeout: limits.UnauthorizedTimeout,
+		unauthorized: room(limits.Unauthorized), idle: room(limits.Idle),
 	}
 }
 
@@ -54,8 +54,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 	c := &Conn{Conn: conn, listener: l, host: HostOf(conn.RemoteAddr())}
 	l.mu.Lock()
-	c.timer = time.AfterFunc(l.time, func() { _ = c.Close() })
-	evicted := c.enter(l.strangers)
+	c.timer = time.AfterFunc(l.timeout, func() { _ = c.Close() })
+	evicted := c.enter(l.unauthorized)
 	l.mu.Unlock()
 	evicted.evict()
 	return c, nil
@@ -101,16 +101,16 @@ func (c *Conn) evict() {
 	}
 }
 
-// welcome makes a stranger a caller, who may take time.
-func (c *Conn) welcome() {
+// markAuthorized makes a stranger a caller, who may take time.
+func (c *Conn) markAuthorized() {
 	l := c.listener
 	l.mu.Lock()
-	if c.room != l.strangers { // a caller already, or closed
+	if c.room != l.unauthorized { // a caller already, or closed
 		l.mu.Unlock()
 		return
 	}
 	c.leave()
-	evicted := c.enter(l.callers)
+	evicted := c.enter(l.idle)
 	l.mu.Unlock()
 	evicted.evict()
 }
@@ -135,7 +135,7 @@ func (c *Conn) Release() {
 		l.mu.Unlock()
 		return
 	}
-	evicted := c.enter(l.callers)
+	evicted := c.enter(l.idle)
 	l.mu.Unlock()
 	evicted.evict()
 }
@@ -186,10 +186,10 @@ func Host(ctx context.Context) string {
 	return ""
 }
 
-// Welcome says that a request was let in: its connection is no stranger's any more.
-func Welcome(ctx context.Context) {
+// MarkAuthorized says that a request was let in: its connection is no stranger's any more.
+func MarkAuthorized(ctx context.Context) {
 	if c := from(ctx); c != nil {
-		c.welcome()
+		c.markAuthorized()
 	}
 }
 

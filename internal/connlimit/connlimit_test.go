@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var limits = Limits{Strangers: 4, Callers: 3, StrangerTime: 10 * time.Second}
+var limits = Limits{Unauthorized: 4, Idle: 3, UnauthorizedTimeout: 10 * time.Second}
 
 // pipes is a listener of connections within the test.
 type pipes chan net.Conn
@@ -67,15 +67,15 @@ func TestAConnectionWithoutAnAuthorizedRequestIsClosed(t *testing.T) {
 		age    time.Duration
 		want   bool
 	}{
-		"a stranger in its time":    {"TLS and the API server's answer take a while", false, limits.StrangerTime - time.Second, true},
-		"a stranger after its time": {"it asks for nothing that it may have", false, limits.StrangerTime + time.Second, false},
-		"a caller after that time":  {"http.Server has limits for those", true, 10 * limits.StrangerTime, true},
+		"a stranger in its time":    {"TLS and the API server's answer take a while", false, limits.UnauthorizedTimeout - time.Second, true},
+		"a stranger after its time": {"it asks for nothing that it may have", false, limits.UnauthorizedTimeout + time.Second, false},
+		"a caller after that time":  {"http.Server has limits for those", true, 10 * limits.UnauthorizedTimeout, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, theirs := visit(t, New(make(pipes), limits), host)
 				if tc.letIn {
-					Welcome(Context(t.Context(), c))
+					MarkAuthorized(Context(t.Context(), c))
 				}
 				time.Sleep(tc.age)
 				if got := isOpen(theirs); got != tc.want {
@@ -92,8 +92,8 @@ func TestTheOldestConnectionGivesWay(t *testing.T) {
 		letIn  bool
 		most   int
 	}{
-		"strangers": {"anybody can be one", false, limits.Strangers},
-		"callers":   {"a caller may open many", true, limits.Callers},
+		"strangers": {"anybody can be one", false, limits.Unauthorized},
+		"callers":   {"a caller may open many", true, limits.Idle},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestTheOldestConnectionGivesWay(t *testing.T) {
 					c, theirs := visit(t, l, host)
 					ends = append(ends, theirs)
 					if tc.letIn {
-						c.welcome()
-						c.welcome() // a second request changes nothing
+						c.markAuthorized()
+						c.markAuthorized() // a second request changes nothing
 					}
 				}
 				for i, theirs := range ends {
@@ -123,11 +123,11 @@ func TestAHostWithManyConnectionsTakesNoneOfAnother(t *testing.T) {
 		l := New(make(pipes), limits)
 		_, stranger := visit(t, l, host)
 		letIn, caller := visit(t, l, host)
-		letIn.welcome()
-		for range 3 * limits.Strangers {
+		letIn.markAuthorized()
+		for range 3 * limits.Unauthorized {
 			visit(t, l, "2001:db8::1")
 			c, _ := visit(t, l, "2001:db8::2") // the same /64
-			c.welcome()
+			c.markAuthorized()
 		}
 		if !isOpen(stranger) || !isOpen(caller) {
 			t.Errorf("of another host the stranger's connection is open: %v, the caller's: %v", isOpen(stranger), isOpen(caller))
@@ -145,17 +145,17 @@ func TestAConnectionWithARequestGivesWayToNobody(t *testing.T) {
 		call := func(n int) {
 			for range n {
 				caller, _ := visit(t, l, host)
-				caller.welcome()
+				caller.markAuthorized()
 			}
 		}
-		call(limits.Callers + 1)
+		call(limits.Idle + 1)
 		c.Release()
 		call(1)
-		if time.Sleep(2 * limits.StrangerTime); !isOpen(theirs) {
+		if time.Sleep(2 * limits.UnauthorizedTimeout); !isOpen(theirs) {
 			t.Fatal("a connection with a request was closed")
 		}
 		c.Release()
-		call(limits.Callers)
+		call(limits.Idle)
 		if isOpen(theirs) {
 			t.Error("a connection whose requests have ended is for ever")
 		}
@@ -175,10 +175,10 @@ func TestAHijackedConnectionGivesWayToNobody(t *testing.T) {
 				l := New(make(pipes), limits)
 				c, theirs := visit(t, l, host)
 				HoldHijacked(tls.Server(c, &tls.Config{MinVersion: tls.VersionTLS13}), state)
-				for range limits.Strangers {
+				for range limits.Unauthorized {
 					visit(t, l, host)
 				}
-				if time.Sleep(2 * limits.StrangerTime); isOpen(theirs) != want {
+				if time.Sleep(2 * limits.UnauthorizedTimeout); isOpen(theirs) != want {
 					t.Errorf("it is open: %v, want %v", !want, want)
 				}
 			})
@@ -187,7 +187,7 @@ func TestAHijackedConnectionGivesWayToNobody(t *testing.T) {
 }
 
 func TestWithoutAListenerNothingIsHeld(t *testing.T) {
-	Welcome(t.Context())
+	MarkAuthorized(t.Context())
 	Hold(t.Context()).Release()
 	if got := Host(t.Context()); got != "" {
 		t.Errorf("the host is %q", got)

@@ -45,17 +45,17 @@ type Auth struct {
 
 	clientCA *dynamiccertificates.ConfigMapCAController
 	// read is closed when the client CA has been read for the first time.
-	read *once
+	read *initialSync
 }
 
-// once is a dynamiccertificates.Listener.
-type once struct {
+// initialSync is a dynamiccertificates.Listener.
+type initialSync struct {
 	sync.Once
 	done chan struct{}
 }
 
 // Enqueue is called with every version of the client CA.
-func (o *once) Enqueue() { o.Do(func() { close(o.done) }) }
+func (o *initialSync) Enqueue() { o.Do(func() { close(o.done) }) }
 
 // NewAuth returns an Auth that accepts certificates once Run has read the CA.
 // client needs create on tokenreviews and subjectaccessreviews, and get, list
@@ -87,7 +87,7 @@ func NewAuth(client kubernetes.Interface) (*Auth, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorizer cannot be made: %w", err)
 	}
-	read := &once{done: make(chan struct{})}
+	read := &initialSync{done: make(chan struct{})}
 	clientCA.AddListener(read)
 	return &Auth{Authenticator: authn, Authorizer: authz, clientCA: clientCA, read: read}, nil
 }
@@ -110,26 +110,26 @@ func (a *Auth) Await(ctx context.Context) error {
 // them is enough (KEP-2862, fine-grained kubelet authorization).
 func subresources(path string) []string {
 	switch {
-	case under(path, "/stats"):
+	case isBelow(path, "/stats"):
 		return []string{"stats"}
-	case under(path, "/metrics"):
+	case isBelow(path, "/metrics"):
 		return []string{"metrics"}
-	case under(path, "/logs"):
+	case isBelow(path, "/logs"):
 		return []string{"log"}
-	case under(path, "/checkpoint"):
+	case isBelow(path, "/checkpoint"):
 		return []string{"checkpoint"}
-	case under(path, "/healthz"):
+	case isBelow(path, "/healthz"):
 		return []string{"healthz", "proxy"}
-	case under(path, "/configz"):
+	case isBelow(path, "/configz"):
 		return []string{"configz", "proxy"}
-	case under(path, "/pods"), under(path, "/runningpods"):
+	case isBelow(path, "/pods"), isBelow(path, "/runningpods"):
 		return []string{"pods", "proxy"}
 	default:
 		return []string{"proxy"}
 	}
 }
 
-func under(path, root string) bool {
+func isBelow(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
@@ -148,7 +148,7 @@ var verbs = map[string]string{
 func verbOf(method, path string) (verb string, ok bool) {
 	verb, ok = verbs[method]
 	for _, root := range []string{pathExec, pathAttach, pathPortForward, pathRun} {
-		if ok && under(path, root) {
+		if ok && isBelow(path, root) {
 			return "create", true
 		}
 	}

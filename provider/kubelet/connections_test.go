@@ -24,7 +24,7 @@ func TestWhoDoesNothingKeepsNobodyFromAPort(t *testing.T) {
 	v := &reviews{rights: map[right]bool{"apiserver get spoke1/proxy": true, "apiserver get spoke1/metrics": true}}
 	f := newFixture(t, v, testDoor{"spoke1": says(http.StatusOK, "figures")})
 	var strangers []net.Conn
-	for range connections().Strangers {
+	for range connectionLimits().Unauthorized {
 		conn, err := tls.Dial("tcp", f.address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestWhoDoesNothingKeepsNobodyFromAPort(t *testing.T) {
 		strangers = append(strangers, conn)
 	}
 	var late atomic.Bool
-	waiting := time.AfterFunc(connections().StrangerTime/2, func() {
+	waiting := time.AfterFunc(connectionLimits().UnauthorizedTimeout/2, func() {
 		late.Store(true)
 		for _, conn := range strangers {
 			_ = conn.Close()
@@ -78,7 +78,7 @@ func TestAnAuthorizedRequestMakesACaller(t *testing.T) {
 			}
 			f.address = listener.Addr().String()
 			stays := make(chan bool, 1)
-			server := f.server.server(t.Context(), "spoke1")
+			server := f.server.newNodeServer(t.Context(), "spoke1")
 			answer := server.Handler
 			server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				answer.ServeHTTP(w, r)
@@ -98,7 +98,7 @@ func TestAnAuthorizedRequestMakesACaller(t *testing.T) {
 			served := make(chan struct{})
 			go func() {
 				defer close(served)
-				_ = server.ServeTLS(connlimit.New(listener, connlimit.Limits{Strangers: 1, Callers: 1, StrangerTime: time.Minute}), "", "")
+				_ = server.ServeTLS(connlimit.New(listener, connlimit.Limits{Unauthorized: 1, Idle: 1, UnauthorizedTimeout: time.Minute}), "", "")
 			}()
 			conn, err := tls.Dial("tcp", f.address, &tls.Config{InsecureSkipVerify: true})
 			if err != nil {

@@ -33,7 +33,7 @@ const (
 type endpoint struct {
 	node   string
 	config Config
-	calls  calls           // of all nodes
+	limits streamLimits    // of all nodes
 	life   context.Context // of the streams, which outlive their requests
 }
 
@@ -48,7 +48,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Forbidden", http.StatusForbidden)
 		return
 	}
-	connlimit.Welcome(r.Context())
+	connlimit.MarkAuthorized(r.Context())
 	// Paths are compared and never cleaned: what was authorized is what is served.
 	switch to := e.route(r.URL.Path); {
 	case to.serve == nil:
@@ -67,41 +67,41 @@ type route struct {
 	serve   http.HandlerFunc
 }
 
-func get(serve http.HandlerFunc) route {
+func getRoute(serve http.HandlerFunc) route {
 	return route{methods: []string{http.MethodGet}, serve: serve}
 }
 
 func (e *endpoint) route(path string) route {
 	switch {
 	case path == pathHealthz:
-		return get(e.healthz)
+		return getRoute(e.healthz)
 	case path == pathMetrics:
 		// The type that kubelets give, and the one that clients parse by.
-		return get(e.figures("text/plain; version=0.0.4; charset=utf-8", filterMetrics))
+		return getRoute(e.metrics("text/plain; version=0.0.4; charset=utf-8", filterMetrics))
 	case path == pathStats:
-		return get(e.figures("application/json", filterStats))
+		return getRoute(e.metrics("application/json", filterStats))
 	case path == pathConfigz:
-		return get(e.configz)
-	case under(path, pathLogs):
-		return absent("a virtual node has no log files, and its cluster's nodes are not asked for theirs; logs of pods are served")
-	case under(path, pathRun):
-		return absent("run is not served; exec is")
-	case under(path, pathCheckpoint):
-		return absent("containers of a virtual node cannot be checkpointed")
+		return getRoute(e.configz)
+	case isBelow(path, pathLogs):
+		return notImplemented("a virtual node has no log files, and its cluster's nodes are not asked for theirs; logs of pods are served")
+	case isBelow(path, pathRun):
+		return notImplemented("run is not served; exec is")
+	case isBelow(path, pathCheckpoint):
+		return notImplemented("containers of a virtual node cannot be checkpointed")
 	case e.config.Pods == nil:
 		return route{}
 	case path == pathPods, path == pathPods+"/":
-		return get(e.pods)
+		return getRoute(e.pods)
 	case path == pathRunningPods, path == pathRunningPods+"/":
-		return get(e.runningPods)
+		return getRoute(e.runningPods)
 	default:
 		return e.podRoute(path)
 	}
 }
 
-// absent is a part of a kubelet that a virtual node does not have. Of the codes
+// notImplemented is a part of a kubelet that a virtual node does not have. Of the codes
 // that say so, 501 is the one whose text reaches a user of kubectl.
-func absent(why string) route {
+func notImplemented(why string) route {
 	return route{
 		methods: []string{http.MethodGet, http.MethodPost},
 		serve:   func(w http.ResponseWriter, r *http.Request) { refuse(w, r, &refusal{http.StatusNotImplemented, why}) },
@@ -116,7 +116,7 @@ func (e *endpoint) podRoute(path string) route {
 		return route{}
 	}
 	kind, behind := "/"+parts[1], parts[4:]
-	t := target{namespace: parts[2], pod: parts[3]}
+	t := podTarget{namespace: parts[2], pod: parts[3]}
 	switch len(behind) {
 	case 0:
 	case 1:
@@ -128,20 +128,20 @@ func (e *endpoint) podRoute(path string) route {
 	}
 	switch {
 	case kind == pathContainer && len(behind) == 1:
-		return get(func(w http.ResponseWriter, r *http.Request) { e.containerLogs(w, r, t) })
+		return getRoute(func(w http.ResponseWriter, r *http.Request) { e.containerLogs(w, r, t) })
 	case kind == pathExec && len(behind) > 0:
-		return streaming(e.exec, t)
+		return streamRoute(e.exec, t)
 	case kind == pathAttach && len(behind) > 0:
-		return streaming(e.attach, t)
+		return streamRoute(e.attach, t)
 	case kind == pathPortForward && len(behind) < 2:
 		t.uid, t.container = t.container, ""
-		return streaming(e.portForward, t)
+		return streamRoute(e.portForward, t)
 	default:
 		return route{}
 	}
 }
 
-func streaming(serve func(http.ResponseWriter, *http.Request, target), t target) route {
+func streamRoute(serve func(http.ResponseWriter, *http.Request, podTarget), t podTarget) route {
 	return route{
 		methods: []string{http.MethodGet, http.MethodPost},
 		serve:   func(w http.ResponseWriter, r *http.Request) { serve(w, r, t) },

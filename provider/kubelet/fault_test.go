@@ -320,7 +320,7 @@ func TestWhoComesLaterEndsNoStream(t *testing.T) {
 	if _, err := io.ReadFull(log, make([]byte, 4)); err != nil {
 		t.Fatal(err)
 	}
-	for range connections().Callers + 8 {
+	for range connectionLimits().Idle + 8 {
 		s.comes()
 	}
 	close(late)

@@ -22,7 +22,7 @@ import (
 
 // containerLogs answers with the log of a container, for as long as it is
 // followed.
-func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, t target) {
+func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, t podTarget) {
 	options, err := logOptions(r.URL.Query())
 	if err != nil {
 		refuse(w, r, err)
@@ -42,24 +42,24 @@ func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, t targe
 		return
 	}
 	options.Container = t.container
-	c := call{pod: pod, subresource: "log", query: logQuery(options)}
+	c := podRequest{pod: pod, subresource: "log", query: logQuery(options)}
 	if options.LimitBytes != nil {
 		c.limit = *options.LimitBytes
 	}
-	e.log(w, r, c)
+	e.serveLog(w, r, c)
 }
 
-// log passes a log on. A log that was cut ends in an aborted answer, which is
+// serveLog passes a log on. A log that was cut ends in an aborted answer, which is
 // not the end of a log. The hub's API server ends its own answer in peace all the
 // same, so that people are told in the log's last line, as a kubelet tells them
 // of a log that it cannot read on.
-func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
+func (e *endpoint) serveLog(w http.ResponseWriter, r *http.Request, c podRequest) {
 	way, err := e.config.Door.RoundTripper(r.Context(), e.node)
 	if err != nil {
 		refuse(w, r, err)
 		return
 	}
-	leave, err := e.calls.enterPod(e.node, c.pod, true)
+	leave, err := e.limits.acquirePod(e.node, c.pod, true)
 	if err != nil {
 		refuse(w, r, err)
 		return
@@ -67,17 +67,17 @@ func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 	defer leave()
 	// The cluster answers when there is something to read, which may be hours.
 	defer connlimit.Hold(r.Context()).Release()
-	if err := untimed(w); err != nil {
+	if err := clearDeadlines(w); err != nil {
 		refuse(w, r, err)
 		return
 	}
-	res, err := way.RoundTrip(e.request(r.Context(), http.MethodGet, c))
+	res, err := way.RoundTrip(e.newRequest(r.Context(), http.MethodGet, c))
 	if err != nil {
-		e.broken(w, r, err)
+		e.handleError(w, r, err)
 		return
 	}
 	defer func() { _ = res.Body.Close() }()
-	if err := passable(res); err != nil {
+	if err := checkStatus(res); err != nil {
 		refuse(w, r, err)
 		return
 	}
@@ -87,23 +87,23 @@ func (e *endpoint) log(w http.ResponseWriter, r *http.Request, c call) {
 		return
 	}
 	if res.StatusCode >= http.StatusMultipleChoices {
-		refuse(w, r, clusterRefusal(res, fmt.Sprintf("pod %q does not exist", c.pod.Name)))
+		refuse(w, r, readRefusal(res, fmt.Sprintf("pod %q does not exist", c.pod.Name)))
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(res.StatusCode)
-	reader := &logReader{w: w, control: http.NewResponseController(w)}
+	reader := &logWriter{w: w, control: http.NewResponseController(w)}
 	if err := copyLog(reader, res.Body); err != nil {
 		if !errors.Is(err, bufpool.ErrWrite) && r.Context().Err() == nil {
-			reader.tell(err, c.limit)
+			reader.writeReason(err, c.limit)
 		}
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// untimed lifts the server's limits from an answer that may last.
-func untimed(w http.ResponseWriter) error {
+// clearDeadlines lifts the server's limits from an answer that may last.
+func clearDeadlines(w http.ResponseWriter) error {
 	control := http.NewResponseController(w)
 	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{})); err != nil {
 		return fmt.Errorf("connection has no deadlines: %w", err)
@@ -113,7 +113,7 @@ func untimed(w http.ResponseWriter) error {
 
 // copyLog passes the log on as it comes. What a reader does not take is not read
 // either, and the session's window tells the cluster.
-func copyLog(to *logReader, body io.Reader) error {
+func copyLog(to *logWriter, body io.Reader) error {
 	if err := to.control.Flush(); err != nil {
 		return fmt.Errorf("%w: %w", bufpool.ErrWrite, err)
 	}

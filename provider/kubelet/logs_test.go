@@ -298,18 +298,18 @@ func inMemory(t *testing.T, serve http.HandlerFunc) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := s.server(t.Context(), "spoke1")
+	server := s.newNodeServer(t.Context(), "spoke1")
 	ours, theirs := net.Pipe()
 	listener := single(make(chan net.Conn, 1))
 	listener <- ours
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(connlimit.New(listener, connections()))
+		_ = server.Serve(connlimit.New(listener, connectionLimits()))
 	}()
 	t.Cleanup(func() {
 		_ = theirs.Close()
-		server.end()
+		server.closeStreams()
 		_ = server.Close()
 		<-served
 	})
@@ -411,7 +411,7 @@ func TestAnIdleStreamHasNoHandler(t *testing.T) {
 			t.Errorf("%d handlers of an idle stream", n)
 		}
 		// The client's bytes are read by the goroutine of HTTP/2.
-		if n := bytes.Count(stacks, []byte("internal/httpproxy.move(")); n != 1 {
+		if n := bytes.Count(stacks, []byte("internal/httpproxy.copyDirection(")); n != 1 {
 			t.Errorf("%d goroutines copy, want one:\n%s", n, stacks)
 		}
 	})

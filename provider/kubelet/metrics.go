@@ -72,7 +72,7 @@ type metricObject struct{ namespace, pod, container string }
 // metricFilter copies the text format (0.0.4) line by line. What it writes it makes
 // anew from what was parsed, so that readers see what was checked.
 type metricFilter struct {
-	figureScope
+	nodeScope
 	out    *bufio.Writer
 	parser expfmt.TextParser
 	line   []byte
@@ -84,10 +84,10 @@ type metricFilter struct {
 	seen map[metricObject]uint16
 }
 
-// filterMetrics is a figureFilter of /metrics/resource.
-func filterMetrics(in *answerReader, out *bufio.Writer, s figureScope) error {
+// filterMetrics is a summaryFilter of /metrics/resource.
+func filterMetrics(in *limitedReader, out *bufio.Writer, s nodeScope) error {
 	f := &metricFilter{
-		figureScope: s, out: out, parser: expfmt.NewTextParser(model.LegacyValidation),
+		nodeScope: s, out: out, parser: expfmt.NewTextParser(model.LegacyValidation),
 		help: map[string]string{}, seen: map[metricObject]uint16{},
 	}
 	lines := bufio.NewScanner(in)
@@ -126,7 +126,7 @@ func (f *metricFilter) read(line []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", errFigures, name, err)
 	}
-	if !s.measured() || !f.mayState(s, family) {
+	if !s.isMeasured() || !f.isAllowed(s, family) {
 		return nil
 	}
 	return f.write(name, family, s)
@@ -148,8 +148,8 @@ type metricSample struct {
 	millis *int64
 }
 
-// measured: what is measured is a number and not negative.
-func (s metricSample) measured() bool {
+// isMeasured: what is measured is a number and not negative.
+func (s metricSample) isMeasured() bool {
 	return s.value >= 0 && !math.IsInf(s.value, 0) && (s.millis == nil || *s.millis >= 0)
 }
 
@@ -179,9 +179,9 @@ func (f *metricFilter) parse(line []byte, name string) (metricSample, error) {
 	return s, nil
 }
 
-// mayState says whether a sample has the labels of its family, and they name what is
+// isAllowed says whether a sample has the labels of its family, and they name what is
 // in the scope.
-func (f *metricFilter) mayState(s metricSample, family metricFamily) bool {
+func (f *metricFilter) isAllowed(s metricSample, family metricFamily) bool {
 	if s.labels != family.labels {
 		return false
 	}
@@ -213,29 +213,29 @@ func (f *metricFilter) write(name string, family metricFamily, s metricSample) e
 	if f.headed&family.bit == 0 {
 		f.headed |= family.bit
 		if help := f.help[name]; help != "" {
-			f.text("# HELP ", name, " ", help, "\n")
+			f.writeText("# HELP ", name, " ", help, "\n")
 		}
-		f.text("# TYPE ", name, " ", family.kind, "\n")
+		f.writeText("# TYPE ", name, " ", family.kind, "\n")
 	}
-	f.text(name)
+	f.writeText(name)
 	switch family.labels {
 	case ofContainer:
 		// No name of the hub's has anything to escape.
-		f.text(`{container="`, s.container, `",namespace="`, s.namespace, `",pod="`, s.pod, `"}`)
+		f.writeText(`{container="`, s.container, `",namespace="`, s.namespace, `",pod="`, s.pod, `"}`)
 	case ofPod:
-		f.text(`{namespace="`, s.namespace, `",pod="`, s.pod, `"}`)
+		f.writeText(`{namespace="`, s.namespace, `",pod="`, s.pod, `"}`)
 	}
-	f.text(" ", strconv.FormatFloat(s.value, 'g', -1, 64))
+	f.writeText(" ", strconv.FormatFloat(s.value, 'g', -1, 64))
 	if s.millis != nil {
-		f.text(" ", strconv.FormatInt(*s.millis, 10))
+		f.writeText(" ", strconv.FormatInt(*s.millis, 10))
 	}
-	f.text("\n")
+	f.writeText("\n")
 	return nil
 }
 
-// text writes. An error is that of the client, and is found when the writer is
+// writeText writes. An error is that of the client, and is found when the writer is
 // flushed.
-func (f *metricFilter) text(parts ...string) {
+func (f *metricFilter) writeText(parts ...string) {
 	for _, p := range parts {
 		_, _ = f.out.WriteString(p)
 	}

@@ -18,15 +18,15 @@ import (
 	"github.com/spokelet/spokelet/tunnel"
 )
 
-// target is what a path names of a pod.
-type target struct {
+// podTarget is what a path names of a pod.
+type podTarget struct {
 	namespace, pod string
 	uid            string // empty when it does not matter
 	container      string
 }
 
-// means says whether a pod is the one whose UID was given, if one was.
-func (t target) means(pod *corev1.Pod) bool { return t.uid == "" || t.uid == string(pod.UID) }
+// matches says whether a pod is the one whose UID was given, if one was.
+func (t podTarget) matches(pod *corev1.Pod) bool { return t.uid == "" || t.uid == string(pod.UID) }
 
 // hasContainer looks where a kubelet looks: in all kinds of containers.
 func hasContainer(pod *corev1.Pod, name string) bool {
@@ -35,9 +35,9 @@ func hasContainer(pod *corev1.Pod, name string) bool {
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// request is one for the pod in the cluster, as its node. The path is of the
+// newRequest is one for the pod in the cluster, as its node. The path is of the
 // hub's pod; the agent knows where that is, by its UID.
-func (e *endpoint) request(ctx context.Context, method string, c call) *http.Request {
+func (e *endpoint) newRequest(ctx context.Context, method string, c podRequest) *http.Request {
 	u := &url.URL{
 		Scheme: "http", Host: tunnel.DoorKube, RawQuery: c.query.Encode(),
 		Path: "/api/v1/namespaces/" + c.pod.Namespace + "/pods/" + c.pod.Name + "/" + c.subresource,

@@ -75,9 +75,9 @@ func codeOf(err error) int {
 	return tunnel.StatusCode(err)
 }
 
-// passable refuses the answers of a cluster that would mislead the hub's
+// checkStatus refuses the answers of a cluster that would mislead the hub's
 // callers.
-func passable(res *http.Response) error {
+func checkStatus(res *http.Response) error {
 	switch code := res.StatusCode; {
 	case code == http.StatusUnauthorized:
 		// It is the agent whom the cluster does not know, not the caller.
@@ -91,10 +91,10 @@ func passable(res *http.Response) error {
 	}
 }
 
-// clusterRefusal is a cluster's refusal in the words of its kubelet, if it was
+// readRefusal is a cluster's refusal in the words of its kubelet, if it was
 // that, or of its API server. The hub's API server takes a kubelet's answer for
 // plain text. What is not there is told as gone.
-func clusterRefusal(res *http.Response, gone string) error {
+func readRefusal(res *http.Response, gone string) error {
 	if res.StatusCode == http.StatusNotFound {
 		return &refusal{res.StatusCode, gone}
 	}

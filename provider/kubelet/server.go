@@ -31,10 +31,10 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// connections are the limits of those of one node's port. A stranger's request is answered
+// connectionLimits are the limits of those of one node's port. A stranger's request is answered
 // within its time, TLS and the API server's review included.
-func connections() connlimit.Limits {
-	return connlimit.Limits{Strangers: 64, Callers: 64, StrangerTime: 10 * time.Second}
+func connectionLimits() connlimit.Limits {
+	return connlimit.Limits{Unauthorized: 64, Idle: 64, UnauthorizedTimeout: 10 * time.Second}
 }
 
 // Door opens the way to the cluster of a node. The error of a cluster that is not
@@ -99,17 +99,17 @@ func (c Config) Validate() error {
 // Server holds the endpoints of all nodes.
 type Server struct {
 	config Config
-	calls  calls
+	limits streamLimits
 
 	mu      sync.Mutex // guards servers
-	servers map[string]*server
+	servers map[string]*nodeServer
 }
 
-// server is the endpoint of one node.
-type server struct {
+// nodeServer is the endpoint of one node.
+type nodeServer struct {
 	*http.Server
-	end  context.CancelFunc // ends the streams, which the http.Server does not know
-	done chan struct{}      // closed when the port is free
+	closeStreams context.CancelFunc // ends the streams, which the http.Server does not know
+	done         chan struct{}      // closed when the port is free
 }
 
 // New returns a Server without endpoints.
@@ -117,7 +117,7 @@ func New(config Config) (*Server, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Server{config: config, calls: newCalls(config.Streams), servers: map[string]*server{}}, nil
+	return &Server{config: config, limits: newStreamLimits(config.Streams), servers: map[string]*nodeServer{}}, nil
 }
 
 // Open serves the endpoint of a node on a port. A node has one at most: opening
@@ -140,7 +140,7 @@ func (s *Server) Close(node string) {
 	delete(s.servers, node)
 	s.mu.Unlock()
 	if old != nil {
-		old.end()
+		old.closeStreams()
 		_ = old.Close() // closes what it can; there is nothing else to be done
 		// It does not know its listener before it serves.
 		<-old.done
@@ -149,27 +149,27 @@ func (s *Server) Close(node string) {
 
 func (s *Server) serve(ctx context.Context, node string, listener net.Listener) {
 	s.Close(node)
-	server := s.server(ctx, node)
+	server := s.newNodeServer(ctx, node)
 	s.mu.Lock()
 	s.servers[node] = server
 	s.mu.Unlock()
 	go func() {
 		defer close(server.done)
 		// The certificate comes from TLSConfig.
-		if err := server.ServeTLS(connlimit.New(listener, connections()), "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.ServeTLS(connlimit.New(listener, connectionLimits()), "", ""); !errors.Is(err, http.ErrServerClosed) {
 			s.config.Logger.Error(err, "kubelet endpoint ended", "node", node)
 		}
 	}()
 }
 
-// server is the one place where an endpoint's limits are set. They are those of
+// newNodeServer is the one place where an endpoint's limits are set. They are those of
 // requests that are answered at once; logs lift them, and streams do not have
 // them. It outlives ctx.
-func (s *Server) server(ctx context.Context, node string) *server {
+func (s *Server) newNodeServer(ctx context.Context, node string) *nodeServer {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	return &server{end: end, done: make(chan struct{}), Server: &http.Server{
+	return &nodeServer{closeStreams: end, done: make(chan struct{}), Server: &http.Server{
 		BaseContext:       func(net.Listener) context.Context { return life },
-		Handler:           &endpoint{node: node, config: s.config, calls: s.calls, life: life},
+		Handler:           &endpoint{node: node, config: s.config, limits: s.limits, life: life},
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout + headerTimeout,

@@ -25,8 +25,8 @@ const maxStatsPart = 128 << 10
 // statsFilter copies a kubelet's Summary a pod at a time. What it writes it makes
 // anew from what was decoded, so that readers see what was checked.
 type statsFilter struct {
-	figureScope
-	in      *answerReader
+	nodeScope
+	in      *limitedReader
 	decoder *json.Decoder
 	out     *bufio.Writer
 
@@ -36,10 +36,10 @@ type statsFilter struct {
 	seen   map[wire.PodKey]struct{}
 }
 
-// filterStats is a figureFilter of /stats/summary.
-func filterStats(in *answerReader, out *bufio.Writer, s figureScope) error {
+// filterStats is a summaryFilter of /stats/summary.
+func filterStats(in *limitedReader, out *bufio.Writer, s nodeScope) error {
 	f := &statsFilter{
-		figureScope: s, in: in, decoder: json.NewDecoder(in), out: out,
+		nodeScope: s, in: in, decoder: json.NewDecoder(in), out: out,
 		fields: map[string]struct{}{}, seen: map[wire.PodKey]struct{}{},
 	}
 	err := f.summary()
@@ -56,7 +56,7 @@ func filterStats(in *answerReader, out *bufio.Writer, s figureScope) error {
 }
 
 func (f *statsFilter) summary() error {
-	if err := f.expect('{'); err != nil {
+	if err := f.expectDelim('{'); err != nil {
 		return err
 	}
 	_ = f.out.WriteByte('{')
@@ -71,7 +71,7 @@ func (f *statsFilter) summary() error {
 		}
 	}
 	_ = f.out.WriteByte('}')
-	return f.expect('}')
+	return f.expectDelim('}')
 }
 
 // field copies one field of the Summary, or leaves it out.
@@ -171,7 +171,7 @@ func (f *statsFilter) podList(name string) error {
 		}
 	}
 	_ = f.out.WriteByte(']')
-	return f.expect(']')
+	return f.expectDelim(']')
 }
 
 // restrict says whether the figures of a pod are passed on, and takes from them what is
@@ -191,7 +191,7 @@ func (f *statsFilter) restrict(pod *stats.PodStats) (bool, error) {
 	f.seen[key] = struct{}{}
 	pod.Containers = containersOf(hub, pod.Containers)
 	for i := range pod.VolumeStats {
-		if v := &pod.VolumeStats[i]; v.PVCRef != nil && !mounts(hub, *v.PVCRef) {
+		if v := &pod.VolumeStats[i]; v.PVCRef != nil && !mountsClaim(hub, *v.PVCRef) {
 			v.PVCRef = nil
 		}
 	}
@@ -213,8 +213,8 @@ func containersOf(hub *corev1.Pod, all []stats.ContainerStats) []stats.Container
 	return kept
 }
 
-// mounts says whether a pod has a volume of a claim.
-func mounts(hub *corev1.Pod, claim stats.PVCReference) bool {
+// mountsClaim says whether a pod has a volume of a claim.
+func mountsClaim(hub *corev1.Pod, claim stats.PVCReference) bool {
 	return claim.Namespace == hub.Namespace && slices.ContainsFunc(hub.Spec.Volumes, func(v corev1.Volume) bool {
 		switch {
 		case v.PersistentVolumeClaim != nil:
@@ -257,8 +257,8 @@ func (f *statsFilter) read() error {
 	return nil
 }
 
-// expect reads one delimiter.
-func (f *statsFilter) expect(want json.Delim) error {
+// expectDelim reads one delimiter.
+func (f *statsFilter) expectDelim(want json.Delim) error {
 	token, err := f.decoder.Token()
 	if err == nil && token != want {
 		err = fmt.Errorf("%v is found for %v", token, want)

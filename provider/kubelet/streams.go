@@ -45,7 +45,7 @@ var _ Dialer = (*tunnel.Session)(nil)
 var errNoStreams = errors.New("way to the cluster carries no streams")
 
 // exec runs a command in a container.
-func (e *endpoint) exec(w http.ResponseWriter, r *http.Request, t target) {
+func (e *endpoint) exec(w http.ResponseWriter, r *http.Request, t podTarget) {
 	query, err := streamQuery(r.URL.Query())
 	if err != nil {
 		refuse(w, r, err)
@@ -55,19 +55,19 @@ func (e *endpoint) exec(w http.ResponseWriter, r *http.Request, t target) {
 	switch {
 	case !ok:
 		refuse(w, r, errNoPod)
-	case !t.means(pod) || !hasContainer(pod, t.container):
+	case !t.matches(pod) || !hasContainer(pod, t.container):
 		refuse(w, r, &refusal{http.StatusInternalServerError, fmt.Sprintf("container not found (%q)", t.container)})
 	default:
 		query.Set("container", t.container)
 		for _, word := range r.URL.Query()["command"] {
 			query.Add("command", word)
 		}
-		e.stream(w, r, call{pod: pod, subresource: "exec", query: query})
+		e.serveStream(w, r, podRequest{pod: pod, subresource: "exec", query: query})
 	}
 }
 
 // attach connects to a container's process.
-func (e *endpoint) attach(w http.ResponseWriter, r *http.Request, t target) {
+func (e *endpoint) attach(w http.ResponseWriter, r *http.Request, t podTarget) {
 	query, err := streamQuery(r.URL.Query())
 	if err != nil {
 		refuse(w, r, err)
@@ -77,17 +77,17 @@ func (e *endpoint) attach(w http.ResponseWriter, r *http.Request, t target) {
 	switch {
 	case !ok:
 		refuse(w, r, errNoPod)
-	case !t.means(pod) || !hasContainer(pod, t.container):
+	case !t.matches(pod) || !hasContainer(pod, t.container):
 		refuse(w, r, &refusal{http.StatusInternalServerError,
 			fmt.Sprintf("container %s not found in pod %s_%s", t.container, pod.Name, pod.Namespace)})
 	default:
 		query.Set("container", t.container)
-		e.stream(w, r, call{pod: pod, subresource: "attach", query: query})
+		e.serveStream(w, r, podRequest{pod: pod, subresource: "attach", query: query})
 	}
 }
 
 // portForward connects to ports of a pod.
-func (e *endpoint) portForward(w http.ResponseWriter, r *http.Request, t target) {
+func (e *endpoint) portForward(w http.ResponseWriter, r *http.Request, t podTarget) {
 	query, err := portQuery(r)
 	if err != nil {
 		refuse(w, r, err)
@@ -97,10 +97,10 @@ func (e *endpoint) portForward(w http.ResponseWriter, r *http.Request, t target)
 	switch {
 	case !ok:
 		refuse(w, r, errNoPod)
-	case !t.means(pod):
+	case !t.matches(pod):
 		refuse(w, r, &refusal{http.StatusNotFound, "pod not found"})
 	default:
-		e.stream(w, r, call{pod: pod, subresource: "portforward", query: query})
+		e.serveStream(w, r, podRequest{pod: pod, subresource: "portforward", query: query})
 	}
 }
 
@@ -126,7 +126,7 @@ func streamQuery(kubelet url.Values) (url.Values, error) {
 // them.
 func portQuery(r *http.Request) (url.Values, error) {
 	api := url.Values{}
-	if !strings.EqualFold(r.Header.Get("Upgrade"), protocolWebSocket) || tunnelled(r.Header) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), protocolWebSocket) || isTunnelled(r.Header) {
 		return api, nil
 	}
 	ports := r.URL.Query()["port"]
@@ -151,7 +151,7 @@ func portQuery(r *http.Request) (url.Values, error) {
 	return api, nil
 }
 
-func tunnelled(h http.Header) bool {
+func isTunnelled(h http.Header) bool {
 	for _, protocol := range httpproxy.WebSocketProtocols(h) {
 		if strings.HasPrefix(protocol, tunnelledPrefix) {
 			return true
@@ -160,17 +160,17 @@ func tunnelled(h http.Header) bool {
 	return false
 }
 
-// call is what is asked of a pod in the cluster.
-type call struct {
+// podRequest is what is asked of a pod in the cluster.
+type podRequest struct {
 	pod         *corev1.Pod
 	subresource string
 	query       url.Values
 	limit       int64 // of a log, in bytes; 0 is none
 }
 
-// stream passes an upgraded connection through to the cluster, until one of
+// serveStream passes an upgraded connection through to the cluster, until one of
 // them or the endpoint ends. It returns when the connection has been upgraded.
-func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
+func (e *endpoint) serveStream(w http.ResponseWriter, r *http.Request, c podRequest) {
 	protocol, err := httpproxy.UpgradeProtocol(r)
 	switch {
 	case err != nil:
@@ -190,16 +190,16 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 		refuse(w, r, &refusal{http.StatusNotImplemented, errNoStreams.Error()})
 		return
 	}
-	release, err := e.calls.enterPod(e.node, c.pod, false)
+	release, err := e.limits.acquirePod(e.node, c.pod, false)
 	if err != nil {
 		refuse(w, r, err)
 		return
 	}
-	out := e.request(r.Context(), http.MethodPost, c)
+	out := e.newRequest(r.Context(), http.MethodPost, c)
 	if strings.EqualFold(protocol, protocolWebSocket) {
 		out.Method = http.MethodGet // RFC 6455, section 4.1
 	}
-	negotiate(out.Header, r.Header)
+	copyNegotiation(out.Header, r.Header)
 	httpproxy.SetUpgrade(out.Header, protocol)
 	held := connlimit.Hold(r.Context())
 	err = httpproxy.ProxyUpgrade(e.life, w, out, streamTransport{dialer}, httpproxy.Options{
@@ -213,12 +213,12 @@ func (e *endpoint) stream(w http.ResponseWriter, r *http.Request, c call) {
 		err = errDeleted(http.StatusNotFound, e.node, c.pod)
 	}
 	if err != nil {
-		e.broken(w, r, err)
+		e.handleError(w, r, err)
 	}
 }
 
-// negotiate copies what the two ends say to each other about the stream.
-func negotiate(to, from http.Header) {
+// copyNegotiation copies what the two ends say to each other about the stream.
+func copyNegotiation(to, from http.Header) {
 	for _, name := range negotiation {
 		if values := from[name]; len(values) > 0 {
 			to[name] = values
@@ -227,8 +227,8 @@ func negotiate(to, from http.Header) {
 	httpproxy.SetWebSocketProtocols(to, from)
 }
 
-// broken answers when the cluster gave no answer.
-func (e *endpoint) broken(w http.ResponseWriter, r *http.Request, err error) {
+// handleError answers when the cluster gave no answer.
+func (e *endpoint) handleError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		// Nobody waits for an answer; a broken stream is the honest one.
 		panic(http.ErrAbortHandler)
@@ -247,7 +247,7 @@ func (t streamTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || res.StatusCode == http.StatusSwitchingProtocols {
 		return res, err
 	}
-	err = passable(res)
+	err = checkStatus(res)
 	if err == nil && res.StatusCode == http.StatusNotFound {
 		err = errNoPod
 	}

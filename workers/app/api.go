@@ -129,7 +129,7 @@ func newAPI(kube *rest.Config, hub kubernetes.Interface, cfg config.Config, acco
 
 // limitProbeConnections limits the connections of the probe server, which anybody may call.
 func limitProbeConnections(l net.Listener) net.Listener {
-	return connlimit.New(l, connlimit.Limits{Strangers: 64, StrangerTime: shutdownTimeout})
+	return connlimit.New(l, connlimit.Limits{Unauthorized: 64, UnauthorizedTimeout: shutdownTimeout})
 }
 
 // newProbeServer returns the server of the probes.

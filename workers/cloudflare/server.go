@@ -29,7 +29,7 @@ const (
 
 // Listen bounds the connections of a server that NewServer has made.
 func Listen(l net.Listener) net.Listener {
-	return connlimit.New(l, connlimit.Limits{Strangers: strangers, Callers: callers, StrangerTime: firstReviewTimeout})
+	return connlimit.New(l, connlimit.Limits{Unauthorized: strangers, Idle: callers, UnauthorizedTimeout: firstReviewTimeout})
 }
 
 // NewServer returns the server of an API, which is served by TLS alone. It has a limit for

@@ -20,35 +20,35 @@ import (
 // what one takes leaves some to the others, and what one pod takes some to its
 // namespace.
 const (
-	maxCalls            = 1280 // logs, exec, attach and port-forward
-	maxCallsOfNamespace = 1152
-	maxCallsOfPod       = 1024
-	maxLogsOfPod        = 64
+	maxStreams            = 1280 // logs, exec, attach and port-forward
+	maxStreamsOfNamespace = 1152
+	maxStreamsOfPod       = 1024
+	maxLogsOfPod          = 64
 
-	// maxFigures is for answers with figures: 64 groups of nodes and the rest, asked
+	// maxMetricsRequests is for answers with figures: 64 groups of nodes and the rest, asked
 	// by two at once.
-	maxFigures = 130
+	maxMetricsRequests = 130
 )
 
-// calls count the streams of sessions that are open. Its zero value has no bounds.
-type calls struct {
+// streamLimits count the streams of sessions that are open. Its zero value has no bounds.
+type streamLimits struct {
 	// doors are all doors' streams of a cluster, of which these are a part.
 	doors *quota.Slots
 
 	clusters, namespaces, pods, logs, figures *quota.Slots
 }
 
-func newCalls(doors *quota.Slots) calls {
+func newStreamLimits(doors *quota.Slots) streamLimits {
 	each := func(n int64) *quota.Slots { return quota.NewSlots(math.MaxInt64, n) }
-	return calls{
-		doors: doors, clusters: each(maxCalls), namespaces: each(maxCallsOfNamespace),
-		pods: each(maxCallsOfPod), logs: each(maxLogsOfPod), figures: each(maxFigures),
+	return streamLimits{
+		doors: doors, clusters: each(maxStreams), namespaces: each(maxStreamsOfNamespace),
+		pods: each(maxStreamsOfPod), logs: each(maxLogsOfPod), figures: each(maxMetricsRequests),
 	}
 }
 
-// enterPod counts a call of a pod until leave is called, which may be more than once.
+// acquirePod counts a call of a pod until leave is called, which may be more than once.
 // The error is a refusal (429).
-func (c calls) enterPod(node string, pod *corev1.Pod, log bool) (leave func(), err error) {
+func (c streamLimits) acquirePod(node string, pod *corev1.Pod, log bool) (leave func(), err error) {
 	cluster, _ := wire.ParseNodeName(node)
 	// No part of the name has a slash.
 	namespace := cluster + "/" + pod.Namespace
@@ -62,17 +62,17 @@ func (c calls) enterPod(node string, pod *corev1.Pod, log bool) (leave func(), e
 	if log {
 		shares = append(shares, quota.Share{Slots: c.logs, Holder: name, What: "logs of one pod are being read"})
 	}
-	return take(cluster, shares...)
+	return acquireAll(cluster, shares...)
 }
 
-// enterFigures is enterPod for an answer with figures.
-func (c calls) enterFigures(node string) (leave func(), err error) {
+// acquireMetrics is acquirePod for an answer with figures.
+func (c streamLimits) acquireMetrics(node string) (leave func(), err error) {
 	cluster, _ := wire.ParseNodeName(node)
-	return take(cluster, quota.Share{Slots: c.figures, Holder: cluster, What: "figures are being read"})
+	return acquireAll(cluster, quota.Share{Slots: c.figures, Holder: cluster, What: "figures are being read"})
 }
 
-// take takes all shares or none. The error is a refusal (429).
-func take(cluster string, shares ...quota.Share) (leave func(), err error) {
+// acquireAll takes all shares or none. The error is a refusal (429).
+func acquireAll(cluster string, shares ...quota.Share) (leave func(), err error) {
 	leave, full := quota.TakeAll(shares...)
 	if full != nil {
 		return nil, &refusal{http.StatusTooManyRequests,

@@ -31,11 +31,11 @@ import (
 const webMetric = `container_cpu_usage_seconds_total{container="main",namespace="team",pod="web"} 1` + "\n"
 
 // filtered is what a filter of the node spoke1 with the pod team/web makes of an answer.
-func filtered(filter figureFilter, pods Pods, answer string) (string, error) {
+func filtered(filter summaryFilter, pods Pods, answer string) (string, error) {
 	var out bytes.Buffer
 	w := bufio.NewWriter(&out)
-	in := &answerReader{from: strings.NewReader(answer), left: maxAnswer, part: maxAnswer}
-	if err := filter(in, w, figureScope{node: "spoke1", pods: pods}); err != nil {
+	in := &limitedReader{from: strings.NewReader(answer), left: maxAnswer, part: maxAnswer}
+	if err := filter(in, w, nodeScope{node: "spoke1", pods: pods}); err != nil {
 		return "", err
 	}
 	_ = w.Flush()
@@ -260,11 +260,11 @@ func TestFiguresAreHeldInSmallParts(t *testing.T) {
 func TestAnAnswerIsAsLongAsThePodsOfItsNodeAllow(t *testing.T) {
 	for n, want := range map[int]int64{0: answerBase, 1: answerBase + answerPerPod, 10_000: maxAnswer} {
 		e := &endpoint{node: "spoke1", config: Config{Pods: newManyPods(n)}}
-		if got := e.answerLimit(); got != want {
+		if got := e.responseLimit(); got != want {
 			t.Errorf("%d pods: got %d, want %d", n, got, want)
 		}
 	}
-	if got := (&endpoint{}).answerLimit(); got != answerBase {
+	if got := (&endpoint{}).responseLimit(); got != answerBase {
 		t.Errorf("without pods: got %d, want %d", got, answerBase)
 	}
 }

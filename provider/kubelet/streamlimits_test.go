@@ -71,7 +71,7 @@ func TestACommandsStreamIsGivenBack(t *testing.T) {
 				_, _ = io.ReadAll(io.LimitReader(p.stdin, 1))
 				return 0
 			}))
-			s.server.calls.pods.Take("spoke1/team/web", maxCallsOfPod-1) // all but one
+			s.server.limits.pods.Take("spoke1/team/web", maxStreamsOfPod-1) // all but one
 			in, feed := io.Pipe()
 			refused := false
 			busy := func() {
@@ -87,7 +87,7 @@ func TestACommandsStreamIsGivenBack(t *testing.T) {
 				t.Errorf("ended with %v; refused the next: %t", err, refused)
 			}
 			for range 1000 {
-				if s.server.calls.pods.Take("spoke1/team/web", 1) {
+				if s.server.limits.pods.Take("spoke1/team/web", 1) {
 					return
 				}
 				s.do(http.MethodGet, pathHealthz, "t", nil) // takes time, and no stream
@@ -99,7 +99,7 @@ func TestACommandsStreamIsGivenBack(t *testing.T) {
 
 func TestAStreamThatIsRefusedIsGivenBack(t *testing.T) {
 	s := newSpoke(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-	s.server.calls.pods.Take("spoke1/team/web", maxCallsOfPod-1) // all but one
+	s.server.limits.pods.Take("spoke1/team/web", maxStreamsOfPod-1) // all but one
 	for range 3 {
 		for _, path := range []string{execPath + "&output=1", "/portForward/team/web?port=80", logPath} {
 			if code, text := s.upgrade("GET " + path); code != http.StatusForbidden {
@@ -110,11 +110,11 @@ func TestAStreamThatIsRefusedIsGivenBack(t *testing.T) {
 }
 
 func TestStreamsAreCountedByPodNamespaceAndCluster(t *testing.T) {
-	doors := quota.NewSlots(math.MaxInt64, maxCalls+10)
-	c := newCalls(doors)
+	doors := quota.NewSlots(math.MaxInt64, maxStreams+10)
+	c := newStreamLimits(doors)
 	var leaves []func()
 	enter := func(node, namespace, name string) error {
-		leave, err := c.enterPod(node, podNamed(namespace, name), false)
+		leave, err := c.acquirePod(node, podNamed(namespace, name), false)
 		if err == nil {
 			leaves = append(leaves, leave)
 		}
@@ -132,9 +132,9 @@ func TestStreamsAreCountedByPodNamespaceAndCluster(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", reason, err, want)
 		}
 	}
-	fill("a pod", "team", "web", maxCallsOfPod, "streams of one pod are open: limit 1024")
-	fill("the rest of its namespace", "team", "db", maxCallsOfNamespace-maxCallsOfPod, "streams of pods of one namespace are open: limit 1152")
-	fill("the rest of its cluster", "shop", "web", maxCalls-maxCallsOfNamespace, "streams of pods are open: limit 1280")
+	fill("a pod", "team", "web", maxStreamsOfPod, "streams of one pod are open: limit 1024")
+	fill("the rest of its namespace", "team", "db", maxStreamsOfNamespace-maxStreamsOfPod, "streams of pods of one namespace are open: limit 1152")
+	fill("the rest of its cluster", "shop", "web", maxStreams-maxStreamsOfNamespace, "streams of pods are open: limit 1280")
 	if err := enter("spoke2", "team", "web"); err != nil {
 		t.Errorf("another cluster: %v", err)
 	}
@@ -142,7 +142,7 @@ func TestStreamsAreCountedByPodNamespaceAndCluster(t *testing.T) {
 		leave()
 		leave() // twice does nothing
 	}
-	if !doors.Take("spoke1", maxCalls+10) {
+	if !doors.Take("spoke1", maxStreams+10) {
 		t.Fatal("streams that ended count")
 	}
 	if err := enter("spoke1", "team", "web"); err == nil || !strings.Contains(err.Error(), "streams of users are open: limit 1290") {
@@ -154,7 +154,7 @@ func TestStreamsAreCountedByPodNamespaceAndCluster(t *testing.T) {
 
 func TestFiguresHaveStreamsOfTheirOwn(t *testing.T) {
 	authn, authz := anybody()
-	e := &endpoint{node: "spoke1", calls: newCalls(quota.NewSlots(0, 0)), config: Config{
+	e := &endpoint{node: "spoke1", limits: newStreamLimits(quota.NewSlots(0, 0)), config: Config{
 		Authenticator: authn, Authorizer: authz, Pods: testPods{web()}, Door: testDoor{"spoke1": says(http.StatusOK, "{}")},
 	}}
 	get := func(path string) string {
@@ -165,8 +165,8 @@ func TestFiguresHaveStreamsOfTheirOwn(t *testing.T) {
 	if got := get(pathStats); got != "200 {}" {
 		t.Errorf("users have no stream: %s", got)
 	}
-	for range maxFigures {
-		if _, err := e.calls.enterFigures("spoke1.gpu"); err != nil {
+	for range maxMetricsRequests {
+		if _, err := e.limits.acquireMetrics("spoke1.gpu"); err != nil {
 			t.Fatal(err)
 		}
 	}

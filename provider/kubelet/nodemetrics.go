@@ -48,36 +48,36 @@ var (
 	errFigures = errors.New("figures cannot be read")
 )
 
-// figureFilter copies an answer from a cluster to out, without what is not of the
+// summaryFilter copies an answer from a cluster to out, without what is not of the
 // scope.
-type figureFilter func(in *answerReader, out *bufio.Writer, s figureScope) error
+type summaryFilter func(in *limitedReader, out *bufio.Writer, s nodeScope) error
 
-// figureScope is what a cluster may state figures of: a node, and the pods that are
+// nodeScope is what a cluster may state figures of: a node, and the pods that are
 // bound to it on the hub. Autoscalers follow figures, so that those of any other pod
 // would let a cluster scale what is not its own.
-type figureScope struct {
+type nodeScope struct {
 	node string
 	pods Pods           // nil has none
 	held *quota.Account // of the cluster, what the answer holds
 }
 
 // pod returns the hub's pod of the node.
-func (s figureScope) pod(namespace, name string) (*corev1.Pod, bool) {
+func (s nodeScope) pod(namespace, name string) (*corev1.Pod, bool) {
 	if s.pods == nil {
 		return nil, false
 	}
 	return s.pods.Pod(s.node, namespace, name)
 }
 
-// answerReader reads an answer. Whoever parses it in parts that are held whole sets
+// limitedReader reads an answer. Whoever parses it in parts that are held whole sets
 // part before each.
-type answerReader struct {
+type limitedReader struct {
 	from io.Reader
 	left int64 // of the answer
 	part int64 // of the part
 }
 
-func (a *answerReader) Read(p []byte) (int, error) {
+func (a *limitedReader) Read(p []byte) (int, error) {
 	left := min(a.left, a.part)
 	if left <= 0 {
 		return 0, errAnswer
@@ -88,20 +88,20 @@ func (a *answerReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answerWriter notes that something has gone out.
-type answerWriter struct {
+// limitedWriter notes that something has gone out.
+type limitedWriter struct {
 	io.Writer
 	begun bool
 }
 
-func (a *answerWriter) Write(p []byte) (int, error) {
+func (a *limitedWriter) Write(p []byte) (int, error) {
 	a.begun = true
 	return a.Writer.Write(p)
 }
 
-// figures answers with what the cluster says now of what is its own. An answer that
+// metrics answers with what the cluster says now of what is its own. An answer that
 // cannot be finished is aborted: half of one would be read as all.
-func (e *endpoint) figures(contentType string, filter figureFilter) http.HandlerFunc {
+func (e *endpoint) metrics(contentType string, filter summaryFilter) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 		defer cancel()
@@ -109,10 +109,10 @@ func (e *endpoint) figures(contentType string, filter figureFilter) http.Handler
 		held := e.config.Memory.Account(cluster)
 		defer held.Close()
 		if err := held.Grow(answerCost); err != nil {
-			e.refuseFigures(w, err)
+			e.refuseMetrics(w, err)
 			return
 		}
-		leave, err := e.calls.enterFigures(e.node)
+		leave, err := e.limits.acquireMetrics(e.node)
 		if err != nil {
 			refuse(w, r, err)
 			return
@@ -123,39 +123,39 @@ func (e *endpoint) figures(contentType string, filter figureFilter) http.Handler
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		body, err := ask(ctx, way, figuresPath(e.node, r.URL.Path))
+		body, err := getFrom(ctx, way, metricsPath(e.node, r.URL.Path))
 		if err != nil {
-			e.refuseFigures(w, err)
+			e.refuseMetrics(w, err)
 			return
 		}
 		defer func() { _ = body.Close() }()
 		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		out := &answerWriter{Writer: w}
+		out := &limitedWriter{Writer: w}
 		buffer := bufio.NewWriterSize(out, answerBuffer)
-		in := &answerReader{from: body, left: e.answerLimit(), part: maxAnswer}
-		err = filter(in, buffer, figureScope{node: e.node, pods: e.config.Pods, held: held})
+		in := &limitedReader{from: body, left: e.responseLimit(), part: maxAnswer}
+		err = filter(in, buffer, nodeScope{node: e.node, pods: e.config.Pods, held: held})
 		switch {
 		case err == nil:
 			_ = buffer.Flush() // a client that went away needs no answer
 		case out.begun:
 			panic(http.ErrAbortHandler)
 		default:
-			e.refuseFigures(w, err)
+			e.refuseMetrics(w, err)
 		}
 	}
 }
 
-// answerLimit is how many bytes the cluster may answer with.
-func (e *endpoint) answerLimit() int64 {
+// responseLimit is how many bytes the cluster may answer with.
+func (e *endpoint) responseLimit() int64 {
 	if e.config.Pods == nil {
 		return answerBase
 	}
 	return min(maxAnswer, answerBase+answerPerPod*int64(len(e.config.Pods.Pods(e.node))))
 }
 
-// refuseFigures says that a cluster gave no figures, and why.
-func (e *endpoint) refuseFigures(w http.ResponseWriter, err error) {
+// refuseMetrics says that a cluster gave no figures, and why.
+func (e *endpoint) refuseMetrics(w http.ResponseWriter, err error) {
 	code := http.StatusBadGateway
 	if errors.Is(err, quota.ErrExhausted) {
 		code = http.StatusServiceUnavailable
@@ -164,16 +164,16 @@ func (e *endpoint) refuseFigures(w http.ResponseWriter, err error) {
 	http.Error(w, fmt.Sprintf("cluster %s: %v", e.node, err), code)
 }
 
-// figuresPath is where an agent serves the figures of a node.
-func figuresPath(node, path string) string {
+// metricsPath is where an agent serves the figures of a node.
+func metricsPath(node, path string) string {
 	if _, group := wire.ParseNodeName(node); group != "" {
 		return wire.NodeGroupPath(group) + path
 	}
 	return path
 }
 
-// ask returns the body of the cluster's answer.
-func ask(ctx context.Context, way http.RoundTripper, path string) (io.ReadCloser, error) {
+// getFrom returns the body of the cluster's answer.
+func getFrom(ctx context.Context, way http.RoundTripper, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://node"+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("request cannot be made: %w", err)

@@ -14,8 +14,8 @@ import (
 // out: its reader may have stopped.
 const tellTimeout = time.Second
 
-// logReader is who reads a log.
-type logReader struct {
+// logWriter is who reads a log.
+type logWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 
@@ -24,7 +24,7 @@ type logReader struct {
 }
 
 // Write sends a piece of the log at once.
-func (l *logReader) Write(piece []byte) (int, error) {
+func (l *logWriter) Write(piece []byte) (int, error) {
 	n, err := l.w.Write(piece)
 	if err == nil {
 		l.passed += int64(n)
@@ -37,10 +37,10 @@ func (l *logReader) Write(piece []byte) (int, error) {
 // maxReason bounds what is told of why a log ends, in bytes.
 const maxReason = 1 << 10
 
-// tell says in a line of its own why a log ends before its end. limit is the most
+// writeReason says in a line of its own why a log ends before its end. limit is the most
 // bytes that the reader asked for, 0 for any number: a line for which they leave
 // no room is not written.
-func (l *logReader) tell(reason error, limit int64) {
+func (l *logWriter) writeReason(reason error, limit int64) {
 	line := fmt.Sprintf("spokelet: the log ends here: %.*s\n", maxReason, strings.ReplaceAll(reason.Error(), "\n", " "))
 	if l.within {
 		line = "\n" + line
