@@ -25,8 +25,8 @@
 //	err = agent.Run(ctx)
 //
 // Where things are: server.go, enroll.go the public port; serve.go the life of
-// a session on the hub; session.go, slots.go what hub code calls; registry.go
-// who is connected; agent*.go the agent's end; stream*.go raw streams; tls.go
+// a session on the hub; session*.go, stream_counter.go what hub code calls; registry.go
+// who is connected; agent*.go the agent's end; stream*.go raw streams, on package bufconn; tls.go
 // every TLS configuration; control (package) the conversation on the control
 // door. This package imports no Kubernetes client, neither hub nor agent, and
 // nothing outside it may open a stream to an agent by other means than Session.

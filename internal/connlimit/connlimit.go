@@ -17,13 +17,13 @@ import (
 	"github.com/spokelet/spokelet/internal/quota"
 )
 
-// Limits of a listener. What carries a request that was let in is not among them: the server
-// counts those.
+// Limits of a listener. Connections that carry an authorized request are not among them:
+// the server counts those.
 type Limits struct {
-	// Unauthorized bounds the connections on which no request has been let in, and Callers
-	// those on which one has and none is being answered.
+	// Unauthorized bounds the connections on which no request was authorized yet, and Callers
+	// those on which one was and none is being answered.
 	Unauthorized, Idle int
-	// UnauthorizedTimeout is what a connection has until its first request was let in.
+	// UnauthorizedTimeout is what a connection has until its first request is authorized.
 	UnauthorizedTimeout time.Duration
 }
 
@@ -46,7 +46,7 @@ func New(l net.Listener, limits Limits) *Listener {
 	}
 }
 
-// Accept returns the next connection, a stranger's.
+// Accept returns the next connection, as unauthorized.
 func (l *Listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -68,14 +68,14 @@ type Conn struct {
 	host     string
 	timer    *time.Timer
 
-	// room is where it has a place; nil while it carries requests that were let in.
+	// room is what it counts in; nil while it carries authorized requests.
 	room     *quota.Room[*Conn]
 	requests int
 	closed   bool
 }
 
-// enter gives it a place, and returns the one that has to leave for it, or nil. The caller
-// holds mu, and calls evict without it.
+// enter counts it in a room, and returns the connection to be closed for it, or nil. The
+// caller holds mu, and calls evict without it.
 func (c *Conn) enter(room *quota.Room[*Conn]) (evicted *Conn) {
 	evicted, full := room.Add(c.host, c)
 	if full {
@@ -85,7 +85,7 @@ func (c *Conn) enter(room *quota.Room[*Conn]) (evicted *Conn) {
 	return evicted
 }
 
-// leave gives up its place. The caller holds mu.
+// leave takes it out of its room. The caller holds mu.
 func (c *Conn) leave() {
 	c.timer.Stop()
 	if c.room != nil {
@@ -101,7 +101,7 @@ func (c *Conn) evict() {
 	}
 }
 
-// markAuthorized makes a stranger a caller, who may take time.
+// markAuthorized moves an unauthorized connection to the idle ones, which may last.
 func (c *Conn) markAuthorized() {
 	l := c.listener
 	l.mu.Lock()
@@ -186,15 +186,15 @@ func Host(ctx context.Context) string {
 	return ""
 }
 
-// MarkAuthorized says that a request was let in: its connection is no stranger's any more.
+// MarkAuthorized records that a request was authorized.
 func MarkAuthorized(ctx context.Context) {
 	if c := from(ctx); c != nil {
 		c.markAuthorized()
 	}
 }
 
-// Hold says that a request was let in, and keeps its connection from giving way until it is
-// released. It returns nil, of which that is true as well, where there is no Listener.
+// Hold records that a request was authorized, and keeps its connection from being closed for
+// others until it is released. It returns nil, of which that is true as well, where there is no Listener.
 func Hold(ctx context.Context) *Conn {
 	c := from(ctx)
 	if c != nil {
@@ -203,8 +203,8 @@ func Hold(ctx context.Context) *Conn {
 	return c
 }
 
-// HoldHijacked is the ConnState of a server that hijacks the connections of requests that
-// were let in, and no others: they give way to nobody until they are closed.
+// HoldHijacked is the ConnState of a server that hijacks the connections of authorized
+// requests alone: they are not closed for others.
 func HoldHijacked(conn net.Conn, state http.ConnState) {
 	if c := of(conn); c != nil && state == http.StateHijacked {
 		c.hold()

@@ -99,8 +99,8 @@ func (e *endpoint) route(path string) route {
 	}
 }
 
-// notImplemented is a part of a kubelet that a virtual node does not have. Of the codes
-// that say so, 501 is the one whose text reaches a user of kubectl.
+// notImplemented is the route of a part of a kubelet that a virtual node does not have. Of
+// the status codes for that, 501 is the one whose text reaches a user of kubectl.
 func notImplemented(why string) route {
 	return route{
 		methods: []string{http.MethodGet, http.MethodPost},
@@ -148,7 +148,7 @@ func streamRoute(serve func(http.ResponseWriter, *http.Request, podTarget), t po
 	}
 }
 
-// healthz is well while the cluster is connected.
+// healthz answers ok while the cluster is connected.
 func (e *endpoint) healthz(w http.ResponseWriter, r *http.Request) {
 	if _, err := e.config.Door.RoundTripper(r.Context(), e.node); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

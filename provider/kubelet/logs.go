@@ -93,16 +93,16 @@ func (e *endpoint) serveLog(w http.ResponseWriter, r *http.Request, c podRequest
 	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(res.StatusCode)
-	reader := &logWriter{w: w, control: http.NewResponseController(w)}
-	if err := copyLog(reader, res.Body); err != nil {
+	to := &logWriter{w: w, control: http.NewResponseController(w)}
+	if err := copyLog(to, res.Body); err != nil {
 		if !errors.Is(err, bufpool.ErrWrite) && r.Context().Err() == nil {
-			reader.writeReason(err, c.limit)
+			to.writeReason(err, c.limit)
 		}
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// clearDeadlines lifts the server's limits from an answer that may last.
+// clearDeadlines removes the server's deadlines from an answer that may last.
 func clearDeadlines(w http.ResponseWriter) error {
 	control := http.NewResponseController(w)
 	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{})); err != nil {

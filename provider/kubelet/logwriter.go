@@ -14,7 +14,7 @@ import (
 // out: its reader may have stopped.
 const tellTimeout = time.Second
 
-// logWriter is who reads a log.
+// logWriter sends a log to its reader.
 type logWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -37,7 +37,7 @@ func (l *logWriter) Write(piece []byte) (int, error) {
 // maxReason bounds what is told of why a log ends, in bytes.
 const maxReason = 1 << 10
 
-// writeReason says in a line of its own why a log ends before its end. limit is the most
+// writeReason writes a line that says why a log ends early. limit is the most
 // bytes that the reader asked for, 0 for any number: a line for which they leave
 // no room is not written.
 func (l *logWriter) writeReason(reason error, limit int64) {

@@ -25,7 +25,7 @@ type podTarget struct {
 	container      string
 }
 
-// matches says whether a pod is the one whose UID was given, if one was.
+// matches reports whether a pod has the UID of the target, if that has one.
 func (t podTarget) matches(pod *corev1.Pod) bool { return t.uid == "" || t.uid == string(pod.UID) }
 
 // hasContainer looks where a kubelet looks: in all kinds of containers.
@@ -35,7 +35,7 @@ func hasContainer(pod *corev1.Pod, name string) bool {
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// newRequest is one for the pod in the cluster, as its node. The path is of the
+// newRequest returns a request for the pod in the cluster, as its node. The path is of the
 // hub's pod; the agent knows where that is, by its UID.
 func (e *endpoint) newRequest(ctx context.Context, method string, c podRequest) *http.Request {
 	u := &url.URL{

@@ -75,7 +75,7 @@ func codeOf(err error) int {
 	return tunnel.StatusCode(err)
 }
 
-// checkStatus refuses the answers of a cluster that would mislead the hub's
+// checkStatus returns an error for answers of a cluster that would mislead the hub's
 // callers.
 func checkStatus(res *http.Response) error {
 	switch code := res.StatusCode; {

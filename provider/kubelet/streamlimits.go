@@ -30,7 +30,7 @@ const (
 	maxMetricsRequests = 130
 )
 
-// streamLimits count the streams of sessions that are open. Its zero value has no bounds.
+// streamLimits bound the open streams of sessions. Its zero value has no bounds.
 type streamLimits struct {
 	// doors are all doors' streams of a cluster, of which these are a part.
 	doors *quota.Slots
@@ -46,7 +46,7 @@ func newStreamLimits(doors *quota.Slots) streamLimits {
 	}
 }
 
-// acquirePod counts a call of a pod until leave is called, which may be more than once.
+// acquirePod counts a stream of a pod until leave is called, which may be more than once.
 // The error is a refusal (429).
 func (c streamLimits) acquirePod(node string, pod *corev1.Pod, log bool) (leave func(), err error) {
 	cluster, _ := wire.ParseNodeName(node)
@@ -71,7 +71,7 @@ func (c streamLimits) acquireMetrics(node string) (leave func(), err error) {
 	return acquireAll(cluster, quota.Share{Slots: c.figures, Holder: cluster, What: "figures are being read"})
 }
 
-// acquireAll takes all shares or none. The error is a refusal (429).
+// acquireAll acquires all shares or none. The error is a refusal (429).
 func acquireAll(cluster string, shares ...quota.Share) (leave func(), err error) {
 	leave, full := quota.TakeAll(shares...)
 	if full != nil {

@@ -160,7 +160,7 @@ func isTunnelled(h http.Header) bool {
 	return false
 }
 
-// podRequest is what is asked of a pod in the cluster.
+// podRequest is a request for a pod in the cluster.
 type podRequest struct {
 	pod         *corev1.Pod
 	subresource string
@@ -168,8 +168,8 @@ type podRequest struct {
 	limit       int64 // of a log, in bytes; 0 is none
 }
 
-// serveStream passes an upgraded connection through to the cluster, until one of
-// them or the endpoint ends. It returns when the connection has been upgraded.
+// serveStream proxies an upgraded connection to the cluster, until one of them or the
+// endpoint ends. It returns when the connection has been upgraded.
 func (e *endpoint) serveStream(w http.ResponseWriter, r *http.Request, c podRequest) {
 	protocol, err := httpproxy.UpgradeProtocol(r)
 	switch {
@@ -217,7 +217,7 @@ func (e *endpoint) serveStream(w http.ResponseWriter, r *http.Request, c podRequ
 	}
 }
 
-// copyNegotiation copies what the two ends say to each other about the stream.
+// copyNegotiation copies the headers by which the two ends negotiate the stream.
 func copyNegotiation(to, from http.Header) {
 	for _, name := range negotiation {
 		if values := from[name]; len(values) > 0 {
@@ -227,7 +227,7 @@ func copyNegotiation(to, from http.Header) {
 	httpproxy.SetWebSocketProtocols(to, from)
 }
 
-// handleError answers when the cluster gave no answer.
+// handleError answers a request that the cluster did not answer.
 func (e *endpoint) handleError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		// Nobody waits for an answer; a broken stream is the honest one.

@@ -37,7 +37,7 @@
 //
 // An agent is not trusted, so its hub bounds what it takes, in this order: the message,
 // decompressed, by MaxReport and a little; the references in it, before they are
-// made; the body by what it may take once it is decoded ([budget.DecodedJSON]), on the
+// made; the body by what it may take once it is decoded (quota.DecodedJSON), on the
 // cluster's account, before any receiver sees it; and an inventory by the account and
 // by a time, until it is answered. What does not fit now waits, and with it that
 // cluster's stream and no other; what can never fit is dropped and logged, and the
