@@ -50,7 +50,7 @@ func front(t *testing.T, address string) net.Conn {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, out *http.Request) {
 		out.URL.Host = address
-		if err := ProxyUpgrade(context.Background(), w, out, &http.Transport{DisableKeepAlives: true}, Options{}); err != nil {
+		if err := ProxyUpgrade(t.Context(), w, out, &http.Transport{DisableKeepAlives: true}, Options{}); err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
 	})
