@@ -60,6 +60,7 @@ type admitted struct {
 
 type admittedKey struct{}
 
+// ServeHTTP forwards a request that is admitted, and answers all others with a Status.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a, refusal := d.admit(r)
 	if refusal != nil {
