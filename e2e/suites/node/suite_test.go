@@ -61,4 +61,3 @@ func TestNode(t *testing.T) {
 
 // webSocket is the kubectl of the clusters' release.
 func (s *tests) webSocket() testbed.Client { return s.Clients()[0] }
-
