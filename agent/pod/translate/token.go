@@ -23,9 +23,9 @@ const (
 
 	tokenSecretPrefix = "spokelet-token-"
 	// injectedPrefix is that of the volumes in which admission puts a token, and
-	// hubTokenPrefix what it becomes: such a volume must not pass for one of the spoke's.
-	injectedPrefix = "kube-api-access-"
-	hubTokenPrefix = "hub-api-access-"
+	// hubVolumePrefix what it becomes: such a volume must not pass for one of the spoke's.
+	injectedPrefix  = "kube-api-access-"
+	hubVolumePrefix = "hub-api-access-"
 
 	serviceHost = "KUBERNETES_SERVICE_HOST"
 	servicePort = "KUBERNETES_SERVICE_PORT"
@@ -159,7 +159,7 @@ func (l *tokenInjector) inject(spec *corev1.PodSpec) {
 // volumeName is what a volume is called in the spoke.
 func (l *tokenInjector) volumeName(volume string) string {
 	if rest, ok := strings.CutPrefix(volume, injectedPrefix); ok && slices.Contains(l.injected, volume) {
-		return hubTokenPrefix + rest
+		return hubVolumePrefix + rest
 	}
 	return volume
 }
