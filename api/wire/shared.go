@@ -99,6 +99,7 @@ type ShareProblem struct {
 // SharedKey identifies an object of a share in Sync: "<share>/<name>".
 type SharedKey struct{ Share, Name string }
 
+// String is the key in Sync: "<share>/<name>".
 func (k SharedKey) String() string { return k.Share + "/" + k.Name }
 
 // FenceKey returns the key of a fence.
