@@ -49,6 +49,7 @@ type ScriptError struct {
 	Err    error
 }
 
+// Error returns the message.
 func (e *ScriptError) Error() string { return "script " + e.Script + ": " + e.Err.Error() }
 
 // Unwrap returns the cause.

@@ -48,6 +48,7 @@ var (
 // SecretsChangedError says that a version has other secrets than what is deployed.
 type SecretsChangedError struct{ Names []string }
 
+// Error returns the message.
 func (e *SecretsChangedError) Error() string {
 	return "The following secrets have changed: " + strings.Join(e.Names, ", ")
 }

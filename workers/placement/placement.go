@@ -51,6 +51,7 @@ type SizeError struct {
 	Limit          int
 }
 
+// Error returns the message.
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("the work of account %s has %d bytes, %d of them of Secrets: at most %d are possible", e.Account, e.Bytes, e.Secrets, e.Limit)
 }

@@ -69,6 +69,7 @@ type InvalidError struct {
 	Problem string
 }
 
+// Error returns the message.
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Problem }
 
 func invalid(field, problem string) error { return &InvalidError{Field: field, Problem: problem} }

@@ -31,6 +31,7 @@ type TakenError struct {
 	Namespace string
 }
 
+// Error returns the message.
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("account %s belongs to the older namespace %s", e.Account, e.Namespace)
 }
@@ -38,6 +39,7 @@ func (e *TakenError) Error() string {
 // InvalidError says that the label holds no id.
 type InvalidError struct{ Account string }
 
+// Error returns the message.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("label %s: account %q is not 1 to 40 lower-case letters, digits and inner hyphens", api.LabelAccount, e.Account)
 }

@@ -95,6 +95,7 @@ type Error struct {
 	Problem string
 }
 
+// Error returns the message.
 func (e *Error) Error() string { return e.Problem }
 
 func malformed(format string, args ...any) error {
