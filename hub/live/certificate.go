@@ -67,6 +67,7 @@ func (c *ServingCertificate) Refresh() error {
 // Name implements dynamiccertificates.CertKeyContentProvider.
 func (*ServingCertificate) Name() string { return "live API serving certificate" }
 
+// CurrentCertKeyContent returns the certificate to serve, renewed if it is due.
 func (c *ServingCertificate) CurrentCertKeyContent() (certPEM, keyPEM []byte) {
 	// The interface has no way to report an error; the last good one serves.
 	_ = c.renew()
@@ -75,6 +76,7 @@ func (c *ServingCertificate) CurrentCertKeyContent() (certPEM, keyPEM []byte) {
 	return c.certPEM, c.key
 }
 
+// AddListener adds a listener that Refresh notifies.
 func (c *ServingCertificate) AddListener(l dynamiccertificates.Listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -45,6 +45,7 @@ type ManagedClusters struct {
 	Cache cache.Cache
 }
 
+// Subscribe calls f for every ManagedCluster and its changes, until ctx ends.
 func (m ManagedClusters) Subscribe(ctx context.Context, f func(RecordEvent)) error {
 	informer, err := m.Cache.GetInformer(ctx, &clusterv1.ManagedCluster{})
 	if err != nil {

@@ -61,4 +61,4 @@ type scheduleHandler struct{ *Schedule }
 
 func (scheduleHandler) WatchLost()             {}
 func (scheduleHandler) WatchEstablished()      {}
-func (c scheduleHandler) RightsChanged(string) { c.Schedule.Trigger() }
+func (c scheduleHandler) RightsChanged(string) { c.Trigger() }
