@@ -31,7 +31,7 @@ func (h *hub) handleWork(k *kind, w workconvert.Work) error {
 	switch {
 	case k.ValidateName(key.Name) != nil:
 		h.reportInvalidName(k, w, held)
-		return nil
+		return nil //nolint:nilerr // the work's status says it
 	case held:
 		return h.store.publish(key, w)
 	case leaving:

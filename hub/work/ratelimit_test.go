@@ -121,7 +121,7 @@ func TestLargeStatusesAreRateLimitedByBytes(t *testing.T) {
 		k := multicluster()
 		hot, next, calm := k.newWork(managed, "hot", k.addFinalizer), k.newWork(managed, "next", k.addFinalizer), k.newWork("c2", "calm", k.addFinalizer)
 		r := newRig(t, clusterNamed(managed), clusterNamed("c2"), hot, next, calm)
-		r.Works.writeQuota = quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
+		r.writeQuota = quota.NewWrites(quota.Rate{PerSecond: rate, Burst: burst}, quota.Rate{PerSecond: 1 << 30, Burst: 1 << 30})
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -155,7 +155,7 @@ func TestLargeStatusesAreRateLimitedByBytes(t *testing.T) {
 		send("c2", "calm", status(0))
 		written("the work of another cluster", calm)
 		r.writes = 0
-		r.Works.writeQuota.Spend(managed, 10*burst)
+		r.writeQuota.Spend(managed, 10*burst)
 		r.reportRefusal(k, next, errors.New("boom"))
 		synctest.Wait()
 		if c := written("a work that was not sent", next); c.Reason != k.FailedReason {

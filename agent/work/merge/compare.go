@@ -120,7 +120,7 @@ func (c *comparer) field(f field, p *fieldpath.Path, want, have any) {
 	case f.unordered && isList:
 		there, _ := have.([]any)
 		for i, w := range list {
-			if !slices.ContainsFunc(there, func(h any) bool { return c.comparator.includes(h, w, f.name) }) {
+			if !slices.ContainsFunc(there, func(h any) bool { return c.includes(h, w, f.name) }) {
 				c.add(p.Index(i))
 			}
 		}
@@ -160,7 +160,7 @@ func (c *comparer) includesAll(p *fieldpath.Path, have, want any, key string) {
 		}
 		return
 	}
-	if !c.comparator.includes(have, want, key) {
+	if !c.includes(have, want, key) {
 		c.add(p)
 	}
 }
