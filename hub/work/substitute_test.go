@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -397,21 +398,23 @@ func TestClusterChangeDuringRenderingIsRendered(t *testing.T) {
 }
 
 func TestFrequentValueChangesAreRateLimited(t *testing.T) {
-	k := manifestWorks(testHash, false)
-	work := k.newWork(managed, "w", k.addFinalizer, withReference("$(cluster.labels.region)"))
-	r := newRig(t, clusterNamed(managed), work)
-	r.reconcile(t, k, work)
-	for i := range 2 * ratelimit.Burst {
-		r.setClusterLabels(t, map[string]string{"region": strconv.Itoa(i)})
-	}
-	result, err := (valuesReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}})
-	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > time.Second {
-		t.Errorf("looked at again after %v, %v", result.RequeueAfter, err)
-	}
-	r.forgetCluster(managed)
-	if result, err = (valuesReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil || !result.IsZero() {
-		t.Errorf("of a cluster that is no more: %v, %v", result, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		k := manifestWorks(testHash, false)
+		work := k.newWork(managed, "w", k.addFinalizer, withReference("$(cluster.labels.region)"))
+		r := newRig(t, clusterNamed(managed), work)
+		r.reconcile(t, k, work)
+		for i := range 2 * ratelimit.Burst {
+			r.setClusterLabels(t, map[string]string{"region": strconv.Itoa(i)})
+		}
+		result, err := (valuesReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}})
+		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > time.Second {
+			t.Errorf("looked at again after %v, %v", result.RequeueAfter, err)
+		}
+		r.forgetCluster(managed)
+		if result, err = (valuesReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil || !result.IsZero() {
+			t.Errorf("of a cluster that is no more: %v, %v", result, err)
+		}
+	})
 }
 
 func mustItem(t *testing.T, k *kind, w client.Object) workconvert.Work {
