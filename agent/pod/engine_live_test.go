@@ -57,8 +57,8 @@ func TestLivePodLifecycle(t *testing.T) {
 		t.Errorf("label in the spoke is %q", got)
 	}
 
-	h.want(h.pod("web", reading("settings"), deleting(20)))
-	c.eventually("the pod ends with the hub's grace", func() bool { return graceOf(c.pod("web")) == 20 })
+	h.want(h.pod("web", reading("settings"), deleting(120)))
+	c.eventually("the pod ends with the hub's grace", func() bool { return graceOf(c.pod("web")) == 120 })
 	h.want(h.pod("web", reading("settings"), deleting(5)))
 	c.eventually("the grace is shortened", func() bool { return graceOf(c.pod("web")) == 5 })
 	if s := h.status("web"); s.Gone {
