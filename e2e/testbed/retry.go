@@ -72,6 +72,6 @@ func (a Answer) lostEnd(way string, code int) bool {
 func (a Answer) namesACut() bool {
 	said := a.Out + a.Err
 	return slices.ContainsFunc([]string{
-		"stream was cut", "EOF", "reset", "abnormal closure", "INTERNAL_ERROR", "broken pipe", "closed network connection", "error stream",
+		"stream was cut", "stream ended without the status", "EOF", "reset", "abnormal closure", "INTERNAL_ERROR", "broken pipe", "closed network connection", "error stream",
 	}, func(mark string) bool { return strings.Contains(said, mark) })
 }
