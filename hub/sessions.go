@@ -75,7 +75,7 @@ func (r nodeRemover) Remove(ctx context.Context, cluster string) error {
 	if err := r.h.nodes.Remove(ctx, cluster); err != nil {
 		return err
 	}
-	r.h.pods.Forget(cluster)
+	r.h.pods.RemoveCluster(cluster)
 	r.h.nodes.Forget(cluster)
 	return nil
 }

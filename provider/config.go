@@ -49,7 +49,7 @@ type Pods interface {
 	// are known, as it is of its own from the start; Release ends that, for a Node that
 	// is no more or somebody else's. Neither calls back.
 	ExpectNode(node string)
-	ForgetNode(node string)
+	RemoveNode(node string)
 	// IsIdle reports whether no pod is bound to the node of a group.
 	IsIdle(node string) bool
 	// SetConsent takes what the record of a cluster allows of what its agent says, before

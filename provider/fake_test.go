@@ -125,7 +125,7 @@ func (p *fakePods) ExpectNode(node string) {
 	delete(p.released, node)
 }
 
-func (p *fakePods) ForgetNode(node string) {
+func (p *fakePods) RemoveNode(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.expected, node)

@@ -315,7 +315,7 @@ func (p *Provider) ensureGroupNode(n *virtualNode) {
 // releaseGroup lets go of what was kept for the Node of a group; p.mu is held. A group that
 // comes back gets a new summary.
 func (p *Provider) releaseGroup(n *virtualNode) {
-	p.config.Pods.ForgetNode(n.name)
+	p.config.Pods.RemoveNode(n.name)
 	n.mu.Lock()
 	if n.state.vanished {
 		n.state.summary = nil

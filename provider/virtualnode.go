@@ -275,7 +275,7 @@ func (n *virtualNode) waitUntilNameIsFree(ctx context.Context, cluster Cluster) 
 	n.setRegistration(nameTaken)
 	n.provider.ready.set(n.name, false)
 	// The pods of somebody else's Node are not waited for.
-	n.provider.config.Pods.ForgetNode(n.name)
+	n.provider.config.Pods.RemoveNode(n.name)
 	if n.group == "" {
 		defer n.provider.config.Pods.ExpectNode(n.name)
 	}

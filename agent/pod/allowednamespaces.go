@@ -27,7 +27,7 @@ func (p allowedSink) HandleDenied(err error) {
 
 // retryNamespace tries the pods again that a namespace has refused.
 func (e *Engine) retryNamespace(namespace string) {
-	e.namespaces.forget(namespace)
+	e.namespaces.invalidate(namespace)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for at := range e.retried {

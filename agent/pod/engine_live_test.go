@@ -69,7 +69,7 @@ func TestLivePodLifecycle(t *testing.T) {
 	if left := c.dataOf("settings"); left != nil {
 		t.Errorf("the copy is left behind: %v", left)
 	}
-	h.forget("web")
+	h.removePod("web")
 	c.eventually("nothing is known of it", func() bool { return len(a.Sources()[0].Keys()) == 0 })
 }
 
@@ -177,7 +177,7 @@ func TestPodMissingOnTheHubEndsWithItsGrace(t *testing.T) {
 	h.want(h.pod("web"))
 	c.appears("web", "uid-web")
 	c.bind("web")
-	h.forget("web")
+	h.removePod("web")
 	c.eventually("it ends with its own grace", func() bool { return graceOf(c.pod("web")) == 30 })
 }
 

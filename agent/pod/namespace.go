@@ -58,7 +58,7 @@ func (n *namespaceEnsurer) ensure(ctx context.Context, name string, from origin)
 	return n.cache.get(name, func() (bool, error) { return n.getOrCreate(ctx, name, from) })
 }
 
-func (n *namespaceEnsurer) forget(name string) { n.cache.delete(name) }
+func (n *namespaceEnsurer) invalidate(name string) { n.cache.delete(name) }
 
 // checkName holds a name to the configuration.
 func (n *namespaceEnsurer) checkName(name string) error {

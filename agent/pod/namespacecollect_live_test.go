@@ -98,7 +98,7 @@ func TestLiveEmptyNamespaceIsCollected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.forget("web")
+	h.removePod("web")
 	c.eventually("it says why it is there", func() bool { return c.kept() == "holds configmaps/theirs" })
 	c.eventually("the right to look is taken back", func() bool {
 		_, err := c.kube.RbacV1().RoleBindings(c.namespace).Get(t.Context(), roleContent, metav1.GetOptions{})

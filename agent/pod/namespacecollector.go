@@ -161,7 +161,7 @@ func (c *namespaceCollector) decisionInput(name string) namespaceInput {
 // stopCollecting lets pods be made in a namespace again.
 func (c *namespaceCollector) stopCollecting(name string) {
 	e := c.engine
-	e.namespaces.forget(name)
+	e.namespaces.invalidate(name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(c.collecting, name)

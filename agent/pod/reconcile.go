@@ -34,7 +34,7 @@ func (e *Engine) reconcile(ctx context.Context, at namespacedName) error {
 	}
 	what, want, now, blind := decide(e.decisionInput(en)), en.desired, en.live, e.listError
 	if what == actForget {
-		e.forgetPod(en)
+		e.deleteState(en)
 	}
 	if en.startAction(what) {
 		// The pauses after failures of something else, and their number, are not of this.
@@ -96,7 +96,7 @@ func (e *Engine) create(ctx context.Context, en *podState, w *desiredPod) error 
 	case apierrors.IsAlreadyExists(err):
 		return e.adoptExisting(ctx, en, w)
 	case apierrors.IsNotFound(err):
-		e.namespaces.forget(en.name.Namespace)
+		e.namespaces.invalidate(en.name.Namespace)
 	}
 	return e.setRefused(en, w, err)
 }

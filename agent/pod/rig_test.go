@@ -243,7 +243,7 @@ func (h *hub) object(key wire.PodObjectKey, o wire.PodObject) {
 	h.put(wire.KindPodObject, key.String(), "", o)
 }
 
-func (h *hub) forget(name string) {
+func (h *hub) removePod(name string) {
 	h.sync.Source(spokeName, wire.KindPod).Delete(h.key(name).String())
 }
 

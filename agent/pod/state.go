@@ -374,8 +374,8 @@ func isNewer(a, b string) bool {
 	return err != nil || order > 0
 }
 
-// forgetPod drops an entry that neither side has; e.mu is held.
-func (e *Engine) forgetPod(en *podState) {
+// deleteState drops an entry that neither side has; e.mu is held.
+func (e *Engine) deleteState(en *podState) {
 	en.finished = en.desired
 	e.updateReferences(en)
 	delete(e.retried, en.name)

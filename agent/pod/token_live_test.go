@@ -123,7 +123,7 @@ func TestPodReadsHubTokens(t *testing.T) {
 	if c.token(web) != "" || c.dataOf(translate.HubRootCA) != nil {
 		t.Error("what it used is left behind")
 	}
-	h.forget("web")
+	h.removePod("web")
 	h.sync.Source(spokeName, wire.KindPodToken).Delete(h.key("web").String() + "/uid-web")
 	c.eventually("nothing is known of its token", func() bool {
 		b.mu.Lock()
@@ -222,7 +222,7 @@ func TestPodsCannotReadTokensOfOthers(t *testing.T) {
 		}}}
 	}))
 	h.refused("thief", translate.ReasonNameReserved)
-	h.forget("thief")
+	h.removePod("thief")
 	c.eventually("nothing is left of it", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()

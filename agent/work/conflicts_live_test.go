@@ -135,9 +135,9 @@ func hangs(_ http.ResponseWriter, r *http.Request) {
 // babbles answers, but no review.
 func babbles(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "<html>It works!</html>") }
 
-// tells waits until one manifest of a ManifestWork is said to have failed for a
+// waitForFailure waits until one manifest of a ManifestWork is said to have failed for a
 // reason, and checks that every other one is applied.
-func (h *testHub) tells(c *testCluster, name string, generation int64, ordinal int, reason, want string) reportedStatus {
+func (h *testHub) waitForFailure(c *testCluster, name string, generation int64, ordinal int, reason, want string) reportedStatus {
 	c.t.Helper()
 	var s reportedStatus
 	defer func() {
@@ -199,12 +199,12 @@ func TestWebhookBlocksOnlyItsObjects(t *testing.T) {
 			lift := c.hook(tc.answer, tc.want)
 			bad, good := c.name("bad"), c.name("good")
 			h.ask(bad, 1, wire.Work{}, c.configMap("before", "k", "1"), c.marked("refused", "k", "1"), c.configMap("after", "k", "1"))
-			h.tells(c, bad, 1, 1, workv1.AppliedManifestFailed, tc.want)
+			h.waitForFailure(c, bad, 1, 1, workv1.AppliedManifestFailed, tc.want)
 			if took := h.applies(c, good, 1, c.configMap("good", "k", "1")); took > soon {
 				t.Errorf("%s: another work took %s", tc.reason, took)
 			}
 			h.ask(bad, 2, wire.Work{}, c.configMap("before", "k", "2"), c.marked("refused", "k", "2"), c.configMap("after", "k", "2"))
-			h.tells(c, bad, 2, 1, workv1.AppliedManifestFailed, tc.want)
+			h.waitForFailure(c, bad, 2, 1, workv1.AppliedManifestFailed, tc.want)
 			if got := c.get("after").Data["k"]; got != "2" {
 				t.Errorf("%s: what follows it is %q", tc.reason, got)
 			}
@@ -236,7 +236,7 @@ func TestDeniedRepairIsReportedAndRetried(t *testing.T) {
 	if err := c.kube.CoreV1().ConfigMaps(c.namespace).Delete(t.Context(), "cm", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s := h.tells(c, work, 1, 0, workv1.AppliedManifestFailed, "not on a Sunday")
+	s := h.waitForFailure(c, work, 1, 0, workv1.AppliedManifestFailed, "not on a Sunday")
 	if available := meta.FindStatusCondition(s.Manifests[0].Conditions, conditionAvailable); available == nil || available.Status != metav1.ConditionFalse {
 		t.Errorf("what is gone is available: %+v", available)
 	}
@@ -298,7 +298,7 @@ func TestImmutableFieldIsReportedUntilObjectIsReplaced(t *testing.T) {
 			h.says(c, work, 1, conditionApplied, metav1.ConditionTrue)
 			h.says(c, work, 1, conditionAvailable, metav1.ConditionTrue)
 			h.ask(work, 2, w, tc.manifest(c, "two"), c.configMap("beside", "k", "2"))
-			s := h.tells(c, work, 2, 0, workv1.AppliedManifestFailed, tc.want)
+			s := h.waitForFailure(c, work, 2, 0, workv1.AppliedManifestFailed, tc.want)
 			if !meta.IsStatusConditionTrue(s.Conditions, conditionAvailable) {
 				t.Errorf("%s: %+v", tc.reason, s.Conditions)
 			}
@@ -343,7 +343,7 @@ func TestTerminatingNamespaceIsReportedAndRecreated(t *testing.T) {
 		return err == nil && len(ns.Spec.Finalizers) == 0
 	})
 	h.ask(work, 2, wire.Work{}, space, c.configMap("beside"), there("late"))
-	h.tells(c, work, 2, 2, workv1.AppliedManifestFailed, "is being terminated")
+	h.waitForFailure(c, work, 2, 2, workv1.AppliedManifestFailed, "is being terminated")
 	if c.get("beside") == nil {
 		t.Error("the manifest beside it is missing")
 	}
@@ -389,7 +389,7 @@ func TestForeignFieldIsNotForced(t *testing.T) {
 			w.Spec.ManifestConfigs = []workv1.ManifestConfigOption{c.option(workv1.ManifestConfigOption{UpdateStrategy: strategyOf(workv1.UpdateStrategyTypeServerSideApply)})}
 			work := c.name("w")
 			h.ask(work, 1, w, c.configMap("cm", "k", "ours"), c.configMap("beside", "k", "1"))
-			h.tells(c, work, 1, 0, workv1.AppliedManifestFailed, `conflict with "somebody"`)
+			h.waitForFailure(c, work, 1, 0, workv1.AppliedManifestFailed, `conflict with "somebody"`)
 			tries := 0
 			c.eventually("it is tried again", func() bool { tries += f.reset()["write"]; return tries >= 3 })
 			if got := c.get("cm").Data["k"]; got != "theirs" {

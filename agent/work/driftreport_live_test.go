@@ -47,7 +47,7 @@ func TestReportedDriftIsNotRepaired(t *testing.T) {
 		manifests := []string{c.configMap("cm", "k", "v"), c.replicated("d", 1)}
 		drifts := func(want string) {
 			t.Helper()
-			h.hears(c, dialect, work, "says "+want, func(s reportedStatus) bool { return s.drifts() == want })
+			h.waitForReport(c, dialect, work, "says "+want, func(s reportedStatus) bool { return s.drifts() == want })
 		}
 		patchDeployment := func(patch string) {
 			t.Helper()
@@ -64,7 +64,7 @@ func TestReportedDriftIsNotRepaired(t *testing.T) {
 		}
 
 		h.askFor(dialect, work, wire.Work{Generation: 1}, manifests...)
-		h.hears(c, dialect, work, "is applied", func(s reportedStatus) bool {
+		h.waitForReport(c, dialect, work, "is applied", func(s reportedStatus) bool {
 			return s.has("Available=True/ResourcesAvailable@1") && s.drifts() == "unsaid; unsaid"
 		})
 		h.askFor(dialect, work, wire.Work{Generation: 1, ReportDrift: true}, manifests...)
@@ -85,7 +85,7 @@ func TestReportedDriftIsNotRepaired(t *testing.T) {
 		drifts("ObjectMissing; FieldsDiffer spec.replicas")
 
 		h.askFor(dialect, work, wire.Work{Generation: 1}, manifests...)
-		h.hears(c, dialect, work, "is applied again", func(s reportedStatus) bool {
+		h.waitForReport(c, dialect, work, "is applied again", func(s reportedStatus) bool {
 			return s.has("Available=True/ResourcesAvailable@1") && s.drifts() == "unsaid; unsaid" && meta.FindStatusCondition(s.Conditions, wire.ConditionDrifted) == nil
 		})
 		c.eventually("what strayed is repaired", func() bool {
@@ -93,7 +93,7 @@ func TestReportedDriftIsNotRepaired(t *testing.T) {
 			return err == nil && *d.Spec.Replicas == 1 && c.get("cm") != nil
 		})
 		h.askFor(dialect, work, wire.Work{Generation: 2, Deleting: true, ReportDrift: true})
-		h.hears(c, dialect, work, "is finalized", func(s reportedStatus) bool { return s.Finalized })
+		h.waitForReport(c, dialect, work, "is finalized", func(s reportedStatus) bool { return s.Finalized })
 		if c.get("cm") != nil {
 			t.Error("it is deleted, and something of it is left")
 		}

@@ -229,7 +229,7 @@ func TestUnknownWorkIsEvictedAfterGracePeriod(t *testing.T) {
 	h.want(name, 1, c.configMap("a"))
 	h.is(c, name, 1, conditionApplied, metav1.ConditionTrue)
 	a.stop()
-	h.forget(name)
+	h.removeWork(name)
 	c.start(h, func(cfg *Config) { cfg.EvictionGrace = 50 * time.Millisecond })
 	c.eventually("nothing is left", func() bool {
 		_, ok := c.anchor(name)

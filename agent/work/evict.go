@@ -19,7 +19,7 @@ func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
 		e.forgetAnchor(w)
 	}
 	if w.anchor == nil {
-		e.forgetWork(w)
+		e.deleteState(w)
 		return 0, nil
 	}
 	if e.cfg.EvictionGrace >= noEviction && !w.anchor.IsDeleting {
@@ -41,7 +41,7 @@ func (e *Engine) evict(ctx context.Context, w *work) (time.Duration, error) {
 		return 0, err
 	}
 	if w.anchor == nil {
-		e.forgetWork(w)
+		e.deleteState(w)
 	}
 	return 0, nil
 }
@@ -100,8 +100,8 @@ func (e *Engine) cancelEviction(ctx context.Context, w *work) error {
 	return w.ignoreLostAnchor(e.store(w.policy).CancelEviction(ctx, w.recordKey(), w.anchor))
 }
 
-// forgetWork forgets a work that has nothing left here and is not wanted.
-func (e *Engine) forgetWork(w *work) {
+// deleteState forgets a work that has nothing left here and is not wanted.
+func (e *Engine) deleteState(w *work) {
 	key := w.key.String()
 	e.mu.Lock()
 	defer e.mu.Unlock()

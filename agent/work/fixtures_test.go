@@ -205,7 +205,9 @@ func (h *testHub) want(name string, generation int64, manifests ...string) {
 	}
 }
 
-func (h *testHub) forget(name string) { h.sync.Source(spokeName, wire.KindWork).Delete(keyFor(name)) }
+func (h *testHub) removeWork(name string) {
+	h.sync.Source(spokeName, wire.KindWork).Delete(keyFor(name))
+}
 
 func (h *testHub) status(name string) reportedStatus {
 	h.mu.Lock()

@@ -135,7 +135,7 @@ func TestSameObjectInAnotherVersionIsDuplicate(t *testing.T) {
 	}
 	work := c.name("w")
 	h.ask(work, 1, wire.Work{}, scaler("v1"), scaler("v2"))
-	h.tells(c, work, 1, 1, workv1.AppliedManifestFailed, "duplicate of manifest 0")
+	h.waitForFailure(c, work, 1, 1, workv1.AppliedManifestFailed, "duplicate of manifest 0")
 	h.drop(c, work, 1)
 }
 

@@ -78,7 +78,7 @@ func TestRightsRevokedWhileRunning(t *testing.T) {
 
 	user.may("configmaps", false, anchors, secrets)
 	h.ask(work, 2, wire.Work{}, c.configMap("cm", "k", "2"), secret("2"))
-	h.tells(c, work, 2, 0, workv1.AppliedManifestFailed, "forbidden")
+	h.waitForFailure(c, work, 2, 0, workv1.AppliedManifestFailed, "forbidden")
 	if got := c.get("cm").Data["k"]; got != "1" {
 		t.Errorf("without rights it became %q", got)
 	}

@@ -49,8 +49,8 @@ func (h *testHub) askFor(dialect, name string, w wire.Work, manifests ...string)
 	}
 }
 
-// hears waits until a work of any API says something, and returns what it says then.
-func (h *testHub) hears(c *testCluster, dialect, name, what string, so func(reportedStatus) bool) reportedStatus {
+// waitForReport waits until a work of any API says something, and returns what it says then.
+func (h *testHub) waitForReport(c *testCluster, dialect, name, what string, so func(reportedStatus) bool) reportedStatus {
 	c.t.Helper()
 	key := wire.WorkKey{Dialect: dialect, Namespace: spokeName, Name: name}.String()
 	var s reportedStatus
@@ -114,15 +114,15 @@ func TestSuspendedWorkIsUntouchedAndReported(t *testing.T) {
 		c.canary(h)
 		work := c.name("w")
 		h.askFor(dialect, work, wire.Work{Generation: 1}, c.configMap("kept", "k", "1"), c.configMap("pruned", "k", "1"))
-		h.hears(c, dialect, work, "is applied", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@1") })
+		h.waitForReport(c, dialect, work, "is applied", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@1") })
 		suspended := wire.Work{Generation: 1, Suspended: true, AppliedGeneration: 1}
 		h.askFor(dialect, work, suspended, c.configMap("kept", "k", "1"), c.configMap("pruned", "k", "1"))
-		h.hears(c, dialect, work, "is suspended", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@1") })
+		h.waitForReport(c, dialect, work, "is suspended", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@1") })
 
 		c.patch("kept", `{"data":{"k":"debugging"}}`)
 		suspended.Generation = 2
 		h.askFor(dialect, work, suspended, c.configMap("kept", "k", "2"), c.configMap("new", "k", "2"))
-		s := h.hears(c, dialect, work, "has another generation", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@2") })
+		s := h.waitForReport(c, dialect, work, "has another generation", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@2") })
 		applied := meta.FindStatusCondition(s.Conditions, conditionApplied)
 		if applied == nil || applied.Status != metav1.ConditionTrue || applied.ObservedGeneration != 1 {
 			t.Errorf("Applied: %+v", applied)
@@ -134,20 +134,20 @@ func TestSuspendedWorkIsUntouchedAndReported(t *testing.T) {
 
 		a.stop()
 		start()
-		h.hears(c, dialect, work, "is told by another process", func(s reportedStatus) bool {
+		h.waitForReport(c, dialect, work, "is told by another process", func(s reportedStatus) bool {
 			return s.has("Suspended=True/SuspendedByAnnotation@2") && meta.FindStatusCondition(s.Conditions, conditionApplied) == nil
 		})
 		if err := c.kube.CoreV1().ConfigMaps(c.namespace).Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		h.hears(c, dialect, work, "lacks an object", func(s reportedStatus) bool {
+		h.waitForReport(c, dialect, work, "lacks an object", func(s reportedStatus) bool {
 			available := meta.FindStatusCondition(s.Conditions, conditionAvailable)
 			return available != nil && available.Status == metav1.ConditionFalse && available.ObservedGeneration == 1
 		})
 		c.unchanged("nothing is applied, repaired or pruned after a restart", "kept", "pruned", "new")
 
 		h.askFor(dialect, work, wire.Work{Generation: 2}, c.configMap("kept", "k", "2"), c.configMap("new", "k", "2"))
-		s = h.hears(c, dialect, work, "is applied again", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@2") })
+		s = h.waitForReport(c, dialect, work, "is applied again", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@2") })
 		if meta.FindStatusCondition(s.Conditions, wire.ConditionSuspended) != nil {
 			t.Errorf("suspended no more: %v", text(s.Conditions))
 		}
@@ -174,13 +174,13 @@ func TestSuspendedWorkCreatesAndDeletesNothing(t *testing.T) {
 			return err == nil
 		}
 		h.askFor(dialect, work, wire.Work{Generation: 1, Suspended: true}, c.configMap("cm"))
-		h.hears(c, dialect, work, "is suspended", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@1") })
+		h.waitForReport(c, dialect, work, "is suspended", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@1") })
 		c.unchanged("it was never applied", "cm")
 		if c.get("cm") != nil || recorded() {
 			t.Error("something was made")
 		}
 		h.askFor(dialect, work, wire.Work{Generation: 1}, c.configMap("cm"), c.service("held"))
-		h.hears(c, dialect, work, "is applied", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@1") })
+		h.waitForReport(c, dialect, work, "is applied", func(s reportedStatus) bool { return s.has("Available=True/ResourcesAvailable@1") })
 
 		// The Service holds up the deletion, in the midst of which it is suspended.
 		c.patchService("held", `{"metadata":{"finalizers":["example.com/held"]}}`)
@@ -194,7 +194,7 @@ func TestSuspendedWorkCreatesAndDeletesNothing(t *testing.T) {
 		}
 		c.eventually("the Service is being deleted", func() bool { svc := held(); return svc != nil && svc.DeletionTimestamp != nil })
 		h.askFor(dialect, work, wire.Work{Generation: 2, Deleting: true, Suspended: true, AppliedGeneration: 1}, c.configMap("cm"), c.service("held"))
-		s := h.hears(c, dialect, work, "is suspended as it goes", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@2") })
+		s := h.waitForReport(c, dialect, work, "is suspended as it goes", func(s reportedStatus) bool { return s.has("Suspended=True/SuspendedByAnnotation@2") })
 		if meta.FindStatusCondition(s.Conditions, conditionDeleting) != nil || s.Finalized {
 			t.Errorf("nothing is deleted: %v, finalized %t", text(s.Conditions), s.Finalized)
 		}
@@ -205,7 +205,7 @@ func TestSuspendedWorkCreatesAndDeletesNothing(t *testing.T) {
 			t.Fatal("something was deleted")
 		}
 		h.askFor(dialect, work, wire.Work{Generation: 2, Deleting: true})
-		h.hears(c, dialect, work, "is finalized", func(s reportedStatus) bool { return s.Finalized })
+		h.waitForReport(c, dialect, work, "is finalized", func(s reportedStatus) bool { return s.Finalized })
 		if c.get("cm") != nil || recorded() {
 			t.Error("something is left")
 		}

@@ -256,7 +256,7 @@ func (d definitionSink) HandleEvent(obj metav1.Object, deleted bool) {
 	if len(e.unservedKinds[group]) == 0 {
 		return
 	}
-	e.spoke.kinds.ForgetGroup(group)
+	e.spoke.kinds.InvalidateGroup(group)
 	for key := range e.unservedKinds[group] {
 		e.queue.Add(key)
 	}

@@ -77,7 +77,7 @@ func (e *Engine) writeObject(ctx context.Context, w *work, s *plan.Step, owners 
 	}
 	if apierrors.IsNotFound(err) {
 		// The namespace is missing, or the kind is served no more.
-		e.spoke.kinds.Forget(s.GVK.GroupVersion())
+		e.spoke.kinds.Invalidate(s.GVK.GroupVersion())
 	}
 	if err != nil || s.Options.OwnsObject() || got.observed == nil {
 		return got, err

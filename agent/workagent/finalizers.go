@@ -44,12 +44,12 @@ func (h *hub) handleWork(k *kind, w workconvert.Work) error {
 
 // handleDeleted forgets a work that is no more.
 func (h *hub) handleDeleted(key wire.WorkKey, w workconvert.Work) error {
-	h.forget(key)
+	h.deleteState(key)
 	return h.store.handleDeleted(key, w)
 }
 
-// forget drops what is kept for a work besides.
-func (h *hub) forget(key wire.WorkKey) {
+// deleteState drops what is kept for a work besides.
+func (h *hub) deleteState(key wire.WorkKey) {
 	h.reports.Limiter.Forget(key)
 	h.reports.Take(key)
 }

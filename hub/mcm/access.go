@@ -50,8 +50,8 @@ func (a *accessCache) addDependent(r objectKey, want requester.Permission) *bool
 	return a.answers[want]
 }
 
-// forget removes an object, and the answer that no other needs.
-func (a *accessCache) forget(r objectKey) {
+// delete removes an object, and the answer that no other needs.
+func (a *accessCache) delete(r objectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if unused, ok := a.needs.delete(r); ok {

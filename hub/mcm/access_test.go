@@ -87,7 +87,7 @@ func TestAccessAnswerIsCachedWhileNeeded(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"w1", "w2", "w3", "w4", "w5", "w6"} {
-		a.forget(objectKey{Name: name})
+		a.delete(objectKey{Name: name})
 	}
 	if len(a.answers) != 0 || len(a.needs.keys) != 0 {
 		t.Errorf("of objects that are no more is kept %v, %v", a.answers, a.needs.keys)

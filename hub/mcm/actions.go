@@ -26,7 +26,7 @@ type publishedAction struct {
 
 // publishAction brings an action into Sync.
 func (c *Controller) publishAction(r objectKey, obj client.Object, in request) error {
-	c.views.forget(r)
+	c.views.delete(r)
 	version, err := encodeAction(r, obj, in)
 	if err != nil {
 		return err

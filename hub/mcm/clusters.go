@@ -59,7 +59,7 @@ func (c *clusterIndex) setCluster(r objectKey, name string) {
 	c.needs.set(r, name)
 }
 
-func (c *clusterIndex) forget(r objectKey) {
+func (c *clusterIndex) delete(r objectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.needs.delete(r)

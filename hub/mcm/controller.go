@@ -297,7 +297,7 @@ func (c *Controller) reconcile(ctx context.Context, r objectKey) error {
 	obj := d.newObject()
 	err := c.cfg.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, obj)
 	if apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() != nil {
-		c.forget(r)
+		c.deleteObject(r)
 		return nil
 	}
 	if err != nil {
@@ -409,11 +409,11 @@ func (c *Controller) reportHub(r objectKey, obj client.Object, cluster string, o
 	c.enqueueReport(r, report{uid: obj.GetUID(), generation: obj.GetGeneration(), cluster: cluster, fromHub: true, outcome: o})
 }
 
-// forget forgets an object that is no more.
-func (c *Controller) forget(r objectKey) {
+// deleteObject forgets an object that is no more.
+func (c *Controller) deleteObject(r objectKey) {
 	c.withdraw(r)
-	c.access.forget(r)
-	c.clusters.forget(r)
+	c.access.delete(r)
+	c.clusters.delete(r)
 	c.pacer.Forget(r)
 	c.ownWrites.Forget(r)
 	c.mu.Lock()
@@ -425,7 +425,7 @@ func (c *Controller) forget(r objectKey) {
 
 // withdraw takes the view or the action of an object out of Sync.
 func (c *Controller) withdraw(r objectKey) {
-	c.views.forget(r)
+	c.views.delete(r)
 	c.withdrawAction(r)
 }
 

@@ -108,8 +108,8 @@ func (v *viewIndex) renew(r objectKey) error {
 	return v.publish(a.cluster, a.key, v.byCluster[a.cluster][a.key])
 }
 
-// forget removes the request of an object.
-func (v *viewIndex) forget(r objectKey) {
+// delete removes the request of an object.
+func (v *viewIndex) delete(r objectKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if a, ok := v.requests[r]; ok {

@@ -74,12 +74,12 @@ func TestEqualRequestsShareOneView(t *testing.T) {
 	if by := v.requestsFor("c1", key); len(by) != 2 || v.requestsFor("c2", key) != nil || v.requestsFor("c1", "other") != nil {
 		t.Errorf("asked by %v", by)
 	}
-	v.forget(objectKey{Name: "a"})
+	v.delete(objectKey{Name: "a"})
 	if left := v.generation("c1"); left != second {
 		t.Errorf("generation %d: those who stay are not answered again", left)
 	}
-	v.forget(objectKey{Name: "a"})
-	v.forget(objectKey{Name: "b"})
+	v.delete(objectKey{Name: "a"})
+	v.delete(objectKey{Name: "b"})
 	if v.generation("c1") != 0 || len(v.requests) != 0 || len(v.byCluster) != 0 {
 		t.Errorf("nobody asks any more: %+v, %v", v.requests, v.byCluster)
 	}

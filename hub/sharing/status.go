@@ -87,7 +87,7 @@ func (c *statusWriter) writeStatus(ctx context.Context, name string) error {
 	}
 	v, ok := c.newStatusInput(name)
 	if !ok {
-		c.forget(name)
+		c.delete(name)
 		return nil
 	}
 	obj := &v1alpha1.SharedResource{}
@@ -138,8 +138,8 @@ func (c *statusWriter) recordStatusWrite(name string, size int) {
 	c.written[name] = time.Now()
 }
 
-// forget drops what is known of a SharedResource that has no plan.
-func (c *statusWriter) forget(name string) {
+// delete drops what is known of a SharedResource that has no plan.
+func (c *statusWriter) delete(name string) {
 	c.limiter.Forget(name)
 	c.mu.Lock()
 	defer c.mu.Unlock()

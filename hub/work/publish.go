@@ -58,7 +58,7 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 	obj := it.Object()
 	switch err := w.client.Get(ctx, name, obj); {
 	case apierrors.IsNotFound(err):
-		w.forgetWork(k.key(name))
+		w.deleteState(k.key(name))
 		return w.publishTombstone(k.key(name), managed)
 	case err != nil:
 		return fmt.Errorf("get work: %w", err)
@@ -86,11 +86,11 @@ func (w *Works) publish(ctx context.Context, k *kind, name types.NamespacedName)
 	return w.publishCurrent(ctx, k, it)
 }
 
-// forgetWork forgets what was kept for a work that is no more.
-func (w *Works) forgetWork(key wire.WorkKey) {
+// deleteState forgets what was kept for a work that is no more.
+func (w *Works) deleteState(key wire.WorkKey) {
 	w.queue.Limiter.Forget(key)
 	w.ownWrites.Forget(key)
-	w.renderings.forget(key)
+	w.renderings.delete(key)
 }
 
 func (w *Works) source(cluster string) *resource.Source {
@@ -109,7 +109,7 @@ func (w *Works) publishCurrent(ctx context.Context, k *kind, it workconvert.Work
 		return err
 	}
 	if obj.GetDeletionTimestamp() != nil {
-		w.renderings.forget(k.keyOf(obj))
+		w.renderings.delete(k.keyOf(obj))
 	} else if w.renderings.clear(k.keyOf(obj)) {
 		w.queue.Add(k.keyOf(obj))
 	}

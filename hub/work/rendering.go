@@ -82,14 +82,14 @@ func (r *renderings) clear(key wire.WorkKey) (unsaid bool) {
 	case before == nil:
 		return false
 	case before.refusal == nil && !before.needsWrite:
-		r.forget(key)
+		r.delete(key)
 		return false
 	}
 	return r.set(key, rendering{uid: before.uid, generation: before.generation})
 }
 
-// forget drops what is kept of a work.
-func (r *renderings) forget(key wire.WorkKey) {
+// delete drops what is kept of a work.
+func (r *renderings) delete(key wire.WorkKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	works := r.clusters[key.Namespace]
@@ -99,8 +99,8 @@ func (r *renderings) forget(key wire.WorkKey) {
 	}
 }
 
-// forgetCluster drops what is kept of the works of a cluster.
-func (r *renderings) forgetCluster(cluster string) {
+// deleteCluster drops what is kept of the works of a cluster.
+func (r *renderings) deleteCluster(cluster string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.clusters, cluster)

@@ -410,7 +410,7 @@ func TestFrequentValueChangesAreRateLimited(t *testing.T) {
 		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > time.Second {
 			t.Errorf("looked at again after %v, %v", result.RequeueAfter, err)
 		}
-		r.forgetCluster(managed)
+		r.deleteClusterState(managed)
 		if result, err = (valuesReconciler{r.Works}).Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: managed}}); err != nil || !result.IsZero() {
 			t.Errorf("of a cluster that is no more: %v, %v", result, err)
 		}

@@ -143,10 +143,10 @@ func (w *Works) acknowledgeDeletion(key wire.WorkKey, uid types.UID) {
 	w.source(key.Namespace).Delete(key.String())
 }
 
-// forgetCluster drops what is kept for a cluster that is no more, or no more this hub's.
-func (w *Works) forgetCluster(cluster string) {
+// deleteClusterState drops what is kept for a cluster that is no more, or no more this hub's.
+func (w *Works) deleteClusterState(cluster string) {
 	w.sync.Forget(cluster)
-	w.renderings.forgetCluster(cluster)
+	w.renderings.deleteCluster(cluster)
 	w.renderPacer.Forget(cluster)
 	w.mu.Lock()
 	defer w.mu.Unlock()

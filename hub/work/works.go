@@ -244,7 +244,7 @@ func (c clusterReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, err
 	}
 	if record == nil || !managedcluster.IsManaged(record) {
-		c.works.forgetCluster(req.Name)
+		c.works.deleteClusterState(req.Name)
 	}
 	for _, k := range c.works.kinds {
 		if result, err := c.publish(ctx, k, req.Name); err != nil || !result.IsZero() {

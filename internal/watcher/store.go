@@ -51,4 +51,6 @@ func (s *StoreHandler[K, V]) FinishSync(string) {
 }
 
 // HandleDenied logs why nothing is known for now.
-func (s *StoreHandler[K, V]) HandleDenied(err error) { s.Log.Error(err, "cannot watch "+s.Name) }
+func (s *StoreHandler[K, V]) HandleDenied(err error) {
+	s.Log.Error(err, "cannot watch", "what", s.Name)
+}

@@ -215,13 +215,13 @@ func (c *Controller) Watch(ctx context.Context, name string) (stop func()) {
 	}
 }
 
-// Forget drops what is known of a cluster that is no more, in Sync too. A watch
+// RemoveCluster drops what is known of a cluster that is no more, in Sync too. A watch
 // of its node that has not ended publishes nothing any more.
-func (c *Controller) Forget(cluster string) {
+func (c *Controller) RemoveCluster(cluster string) {
 	c.consents.remove(cluster)
 	n := c.getCluster(cluster)
 	if n == nil {
-		c.namespaces.forget(cluster)
+		c.namespaces.removeCluster(cluster)
 		c.config.Sync.Forget(cluster)
 		return
 	}
@@ -229,9 +229,9 @@ func (c *Controller) Forget(cluster string) {
 	n.forgotten = true
 	// First, for it keeps answers about objects from being published to whoever takes
 	// the name next.
-	c.objects.Forget(n.subscriber)
+	c.objects.RemoveSubscriber(n.subscriber)
 	// Once the node is muted, no report of its agent is remembered any more.
-	c.namespaces.forget(cluster)
+	c.namespaces.removeCluster(cluster)
 	c.config.Sync.Forget(cluster)
 	n.mu.Unlock()
 	c.deleteIfUnused(n)

@@ -339,7 +339,7 @@ func TestStateOutlivesTheWatchButNotTheCluster(t *testing.T) {
 			t.Error("an agent that asks now is sent nothing, and would delete the pod")
 		}
 		stop = r.watch(spoke)
-		r.Forget(spoke)
+		r.RemoveCluster(spoke)
 		r.create(podNamed("b"))
 		if got := r.published(spoke, wire.KindPod); len(got) != 0 {
 			t.Errorf("published to a cluster that was forgotten: %v", got)
@@ -360,7 +360,7 @@ func TestStreamWithoutPodsLeavesNoState(t *testing.T) {
 		done := r.Open(spoke)
 		r.says(spoke, podNamed("a"), wire.PodStatus{Gone: true})
 		done()
-		r.Forget("spoke2")
+		r.RemoveCluster("spoke2")
 		if r.getCluster(spoke) != nil || r.getCluster("spoke2") != nil {
 			t.Error("a node is kept")
 		}

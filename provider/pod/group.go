@@ -33,9 +33,9 @@ func (c *Controller) ExpectNode(name string) {
 	c.deleteIfUnused(c.updateCluster(cluster, func(n *clusterState) { n.expectNode(name) }))
 }
 
-// ForgetNode is the inverse of Expect, for a node that is no more, or somebody else's,
+// RemoveNode is the inverse of Expect, for a node that is no more, or somebody else's,
 // and not watched. Of a cluster of which no node is left nothing is said.
-func (c *Controller) ForgetNode(name string) {
+func (c *Controller) RemoveNode(name string) {
 	cluster, group := wire.ParseNodeName(name)
 	n := c.getCluster(cluster)
 	if group == "" {

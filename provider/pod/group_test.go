@@ -106,7 +106,7 @@ func TestForgottenNodeDoesNotDelayCompletion(t *testing.T) {
 		t.Error("all is said before the pods of a group are known")
 	}
 	a.mu.Unlock()
-	r.ForgetNode(gpuNode)
+	r.RemoveNode(gpuNode)
 	a.await("all is said", func() bool { return a.complete[wire.KindPod] == 1 && len(a.deleted) == 1 })
 }
 
@@ -127,7 +127,7 @@ func TestForeignNodeDoesNotDelayGroupPods(t *testing.T) {
 	}
 	r.ExpectNode(gpuNode)
 	r.ExpectNode(stdNode)
-	r.ForgetNode(spoke)
+	r.RemoveNode(spoke)
 	defer a.connect(r.Controller, r.hub, spoke)()
 	defer r.Watch(t.Context(), gpuNode)()
 	r.awaitPods(gpuNode)
@@ -144,9 +144,9 @@ func TestForeignNodeDoesNotDelayGroupPods(t *testing.T) {
 func TestSourceIsNeverCompleteWithoutNodes(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		defer r.Open(spoke)()
-		r.ForgetNode(spoke)
+		r.RemoveNode(spoke)
 		r.ExpectNode(gpuNode)
-		r.ForgetNode(gpuNode)
+		r.RemoveNode(gpuNode)
 		if n := r.getCluster(spoke); n.wasComplete {
 			t.Error("all pods are said to be absent")
 		}
@@ -163,12 +163,12 @@ func TestStateOfForeignNodeIsDeleted(t *testing.T) {
 		end    func(*rig)
 	}{
 		"wanted no more": {reason: "its record is not accepted any more", end: func(r *rig) { r.ExpectNode(spoke) }},
-		"forgotten":      {reason: "its record is gone", end: func(r *rig) { r.Forget(spoke) }},
+		"forgotten":      {reason: "its record is gone", end: func(r *rig) { r.RemoveCluster(spoke) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, Config{}, func(r *rig) {
-				r.ForgetNode(spoke)
+				r.RemoveNode(spoke)
 				if r.getCluster(spoke) == nil {
 					t.Error("an agent that connects later waits for somebody else's node")
 				}
@@ -194,7 +194,7 @@ func TestNoResponseStatusWaitsForTheRequest(t *testing.T) {
 		if got := r.pod("a").Status.Reason; got != "" || r.pod("leaving") == nil {
 			t.Errorf("before the agent was asked: reason %q, the pod that leaves is there: %t", got, r.pod("leaving") != nil)
 		}
-		r.ForgetNode(gpuNode)
+		r.RemoveNode(gpuNode)
 		pass()
 		if got := r.pod("a").Status.Reason; got != ReasonNotSent || r.pod("leaving") != nil {
 			t.Errorf("after it: reason %q, the pod that leaves is there: %t", got, r.pod("leaving") != nil)
@@ -232,7 +232,7 @@ func TestGroupChangeLeavesOtherGroupsAlone(t *testing.T) {
 		}
 		r.watch(stdNode)
 		stop()
-		r.ForgetNode(gpuNode)
+		r.RemoveNode(gpuNode)
 		if diff := cmp.Diff([]string{"default/a", "default/g", "default/s"}, r.published(spoke, wire.KindPod)); diff != "" {
 			t.Errorf("published when one group came and another went (-want +got):\n%s", diff)
 		}
@@ -340,7 +340,7 @@ func TestGroupNodeIsIdleWithoutPods(t *testing.T) {
 func TestForgottenClusterStartsAfresh(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		stop := r.watch(gpuNode)
-		r.Forget(spoke)
+		r.RemoveCluster(spoke)
 		r.ExpectNode(gpuNode)
 		stop()
 		if r.IsIdle(gpuNode) {

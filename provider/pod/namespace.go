@@ -88,8 +88,8 @@ func (n *namespaceTracker) accepts(cluster, name string) bool {
 	return wire.IsPodNamespace(name) && n.hasRoom(cluster, name)
 }
 
-// forget drops what a cluster said.
-func (n *namespaceTracker) forget(cluster string) {
+// removeCluster drops what a cluster said.
+func (n *namespaceTracker) removeCluster(cluster string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.created, cluster)

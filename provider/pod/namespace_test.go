@@ -125,7 +125,7 @@ func TestForgottenClusterLeavesNoNamespaces(t *testing.T) {
 	inBubble(t, Config{}, func(r *rig) {
 		done := r.connect(spoke)
 		r.made(spoke, "old", "uid-old")
-		r.Forget(spoke)
+		r.RemoveCluster(spoke)
 		r.made(spoke, "late", "uid-late")
 		r.handleNamespacesSynced(spoke)
 		if n := len(r.namespaces.created); n != 0 {
@@ -144,7 +144,7 @@ func TestReportDuringForgetLeavesNoNamespaces(t *testing.T) {
 		n.mu.Lock()
 		for _, f := range []func(){
 			func() { r.handleNamespace(spoke, resource.Resource{Key: "old", UID: "uid-old"}) },
-			func() { r.Forget(spoke) },
+			func() { r.RemoveCluster(spoke) },
 		} {
 			both.Go(f)
 			for range 10000 {

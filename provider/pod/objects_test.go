@@ -105,7 +105,7 @@ func TestObjectIsPublishedToReferencingClustersOnly(t *testing.T) {
 			t.Errorf("%d objects are watched, want two that are shared", n)
 		}
 		stop()
-		r.Forget(spoke)
+		r.RemoveCluster(spoke)
 		r.vanish("b")
 		if o := r.object("spoke2", "secret/default/keys"); o == nil {
 			t.Error("it was withdrawn while a pod refers to it")

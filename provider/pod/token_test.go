@@ -347,7 +347,7 @@ func TestTokensAreWithdrawnWithTheirPod(t *testing.T) {
 		"succeeded": {reason: "nobody is left to use them", end: func(r *rig, pod *corev1.Pod) {
 			r.says(spoke, pod, wire.PodStatus{Generation: 1, Status: succeeded()})
 		}},
-		"forgotten with its cluster": {reason: "whoever comes under the name is another", end: func(r *rig, _ *corev1.Pod) { r.Forget(spoke) }},
+		"forgotten with its cluster": {reason: "whoever comes under the name is another", end: func(r *rig, _ *corev1.Pod) { r.RemoveCluster(spoke) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -88,8 +88,8 @@ func (k *KindResolver) servedVersions(ctx context.Context, gvk schema.GroupVersi
 	return served
 }
 
-// Forget makes the next resolve of the group read it anew.
-func (k *KindResolver) Forget(gv schema.GroupVersion) {
+// Invalidate makes the next resolve of the group read it anew.
+func (k *KindResolver) Invalidate(gv schema.GroupVersion) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.groups, gv)
@@ -109,8 +109,8 @@ func indexResources(list *metav1.APIResourceList) map[string]ResourceKind {
 	return out
 }
 
-// ForgetGroup does the same for every version of a group.
-func (k *KindResolver) ForgetGroup(group string) {
+// InvalidateGroup does the same for every version of a group.
+func (k *KindResolver) InvalidateGroup(group string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for gv := range k.groups {

@@ -154,8 +154,8 @@ func (p *Publisher) MarkListed(to *Subscriber) {
 	p.completeIfKnown(to)
 }
 
-// Forget has nothing published to a cluster any more.
-func (p *Publisher) Forget(to *Subscriber) {
+// RemoveSubscriber has nothing published to a cluster any more.
+func (p *Publisher) RemoveSubscriber(to *Subscriber) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	to.forgotten = true
